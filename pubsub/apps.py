@@ -1,0 +1,23 @@
+from django.apps import AppConfig
+from django.core import checks
+from django.db.models.signals import post_delete, post_migrate, post_save
+from django.utils.module_loading import autodiscover_modules
+from django.utils.translation import gettext_lazy as _
+
+
+class PubSubConfig(AppConfig):
+    name = "pubsub"
+    verbose_name = _("Pub/sub")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from . import topics
+        from .checks import check_database, check_settings
+        from .setup import prepare_after_migrate
+
+        checks.register(check_settings, "pubsub")
+        checks.register(check_database, "pubsub", checks.Tags.database)
+        post_migrate.connect(prepare_after_migrate, sender=self)
+        for signal in (post_save, post_delete):
+            signal.connect(topics.forget_ids, sender=self.get_model("Topic"))
+        autodiscover_modules("subscribers")

@@ -1,0 +1,88 @@
+"""From Python to jsonb, or to an error that names the place."""
+
+import math
+from typing import Any
+
+from django.core.serializers.json import DjangoJSONEncoder
+
+from .conf import conf
+from .errors import InvalidEvent
+
+_encode = DjangoJSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
+
+
+def to_json(field: str, value: Any) -> str:
+    r"""The value as JSON that PostgreSQL can store.
+
+    >>> to_json("payload", {"total": 3})
+    '{"total":3}'
+    >>> to_json("payload", {"items": [{"name": "nul \x00"}]})
+    Traceback (most recent call last):
+    pubsub.errors.InvalidEvent: payload["items"][0]["name"] contains the character \u0000, which PostgreSQL cannot \
+store; remove it.
+    """
+    try:
+        text = _encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidEvent(_find_fault(field, value) or f"{field} cannot be written as JSON: {error}.") from error
+    if "\\u0000" in text or not text.isascii():
+        # Rare enough to look closely: the escape may also be a backslash of the user's.
+        fault = _find_fault(field, value)
+        if fault:
+            raise InvalidEvent(fault)
+    limit = conf().max_payload_bytes
+    if len(text) * 4 > limit and len(text.encode()) > limit:
+        raise InvalidEvent(
+            f"{field} has {len(text.encode()):,} bytes as JSON; at most {limit:,} are allowed. Store it elsewhere and "
+            f'publish a reference, or raise PUBSUB["max_payload_bytes"].'
+        )
+    return text
+
+
+def check_text(field: str, value: str) -> str:
+    """A text that PostgreSQL can store, or an error that names the field."""
+    fault = _fault_of_text(field, value)
+    if fault:
+        raise InvalidEvent(fault)
+    return value
+
+
+def _fault_of_text(place: str, text: str) -> str | None:
+    if "\x00" in text:
+        return f"{place} contains the character \\u0000, which PostgreSQL cannot store; remove it."
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return f"{place} contains half of a surrogate pair, which is not a character; repair or remove it."
+    return None
+
+
+def _find_fault(place: str, value: Any, depth: int = 0) -> str | None:
+    if depth > 200:
+        return f"{place} is nested more than 200 deep, or contains itself."
+    match value:
+        case str():
+            return _fault_of_text(place, value)
+        case float() if not math.isfinite(value):
+            return f"{place} is {value}, which JSON does not know; send null or a string."
+        case dict():
+            for key, item in value.items():
+                if not isinstance(key, str | int | float | bool | None):
+                    return f"{place} has a key of type {type(key).__name__} ({key!r}); keys must be strings."
+                fault = _fault_of_text(f"a key of {place}", str(key)) or _find_fault(
+                    f'{place}["{key}"]', item, depth + 1
+                )
+                if fault:
+                    return fault
+            return None
+        case list() | tuple():
+            for index, item in enumerate(value):
+                if fault := _find_fault(f"{place}[{index}]", item, depth + 1):
+                    return fault
+            return None
+    try:
+        _encode(value)
+    except (TypeError, ValueError) as error:
+        return f"{place} is a {type(value).__name__}, which cannot be written as JSON: {error}."
+    return None

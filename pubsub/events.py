@@ -1,0 +1,33 @@
+"""What a handler receives."""
+
+import datetime as dt
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """A message of the log, as one group sees it.
+
+    >>> Event.__dataclass_params__.frozen
+    True
+    """
+
+    topic: str
+    offset: int
+    """Gapless within the topic."""
+    partition: int
+    id: uuid.UUID
+    """The same for everybody and for ever: use it as the idempotency key of effects outside the database."""
+    type: str
+    key: str | None
+    payload: Any
+    metadata: dict[str, Any]
+    host_id: str | None
+    user_id: str | None
+    transaction_id: uuid.UUID
+    created_at: dt.datetime
+    attempt: int
+    """1 the first time, then one more with each retry or replay."""
+    group: str

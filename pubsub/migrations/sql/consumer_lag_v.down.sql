@@ -1,0 +1,1 @@
+DROP VIEW consumer_lag_v;

@@ -1,0 +1,40 @@
+-- After the database has been restored or copied into another cluster, transaction ids start over and the sequencer's
+-- snapshot means nothing. This forgets the old ids and says how many messages are still to be numbered. It waits for
+-- publishers in flight and holds new ones off meanwhile; it reads the whole log, once.
+CREATE FUNCTION pubsub_reanchor_v1() RETURNS bigint
+LANGUAGE plpgsql
+SET jit = off
+AS $$
+DECLARE
+    present pg_snapshot;
+    mine xid8 := pg_current_xact_id();
+    unnumbered bigint;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'pubsub_reanchor_v1 was called in a % transaction', current_setting('transaction_isolation')
+            USING HINT = 'Call it in a READ COMMITTED transaction: each of its statements needs a fresh snapshot.';
+    END IF;
+    PERFORM FROM log_sequencer WHERE id = 1 FOR UPDATE;
+    LOCK TABLE outbox_message_t IN SHARE ROW EXCLUSIVE MODE;
+
+    -- What has a place in the log must never look new again, whatever its id happens to be in this cluster …
+    UPDATE outbox_message_t SET xid = '2'
+    WHERE xid >= (SELECT pg_snapshot_xmin(pg_current_snapshot()))
+      AND EXISTS (SELECT FROM log_entry WHERE message_id = outbox_message_t.id);
+    -- … and what has none must.
+    UPDATE outbox_message_t SET xid = mine
+    WHERE NOT EXISTS (SELECT FROM log_entry WHERE message_id = outbox_message_t.id);
+    GET DIAGNOSTICS unnumbered = ROW_COUNT;
+
+    -- A transaction's own snapshot counts the transaction itself as over; here it must count as still to come.
+    present := pg_current_snapshot();
+    UPDATE log_sequencer
+    SET seen = format('%s:%s:%s', LEAST(pg_snapshot_xmin(present), mine), pg_snapshot_xmax(present),
+                      (SELECT string_agg(xid::text, ',' ORDER BY xid)
+                       FROM (SELECT pg_snapshot_xip(present) AS xid
+                             UNION SELECT mine WHERE mine < pg_snapshot_xmax(present)) AS unfinished))::pg_snapshot,
+        system_identifier = (SELECT system_identifier FROM pg_control_system())
+    WHERE id = 1;
+    RETURN unnumbered;
+END
+$$;

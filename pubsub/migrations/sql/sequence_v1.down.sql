@@ -1,0 +1,1 @@
+DROP FUNCTION pubsub_sequence_v1();

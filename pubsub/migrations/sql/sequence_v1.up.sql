@@ -1,0 +1,102 @@
+-- One sequencing pass: gives every committed message that has none a place in its topic's log.
+--
+-- Promises: if A committed before B was published, A comes before B; the messages of a transaction are contiguous;
+-- offsets and positions have no gaps; nothing is written when there is nothing new.
+--
+-- outcome is 'idle' (nothing new), 'busy' (another session is numbering), 'numbered' (how many messages, of which
+-- topics), or 'foreign' (the database has been restored into another cluster: pubsub_reanchor_v1 puts that right).
+--
+-- The settings make the plans independent of statistics (the tables may never have been analysed), and plpgsql keeps
+-- them for the session: planning fifty partitions anew costs more than looking at them.
+CREATE FUNCTION pubsub_sequence_v1(OUT outcome text, OUT messages bigint, OUT topic_ids integer[])
+LANGUAGE plpgsql
+SET jit = off
+SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    state log_sequencer;
+    seen_xmax xid8;
+    seen_xip xid8[];
+    cluster bigint;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'pubsub_sequence_v1 was called in a % transaction', current_setting('transaction_isolation')
+            USING HINT = 'Call it in a READ COMMITTED transaction: each of its statements needs a fresh snapshot.';
+    END IF;
+    messages := 0;
+    topic_ids := '{}';
+
+    SELECT * INTO state FROM log_sequencer WHERE id = 1;
+    SELECT system_identifier INTO cluster FROM pg_control_system();
+    IF state.system_identifier <> cluster OR pg_snapshot_xmax(state.seen) > pg_snapshot_xmax(pg_current_snapshot()) THEN
+        outcome := 'foreign';
+        RETURN;
+    END IF;
+
+    seen_xmax := pg_snapshot_xmax(state.seen);
+    seen_xip := ARRAY(SELECT pg_snapshot_xip(state.seen));
+    IF NOT EXISTS (SELECT FROM outbox_message_t WHERE xid >= seen_xmax)
+       AND (seen_xip = '{}' OR NOT EXISTS (SELECT FROM outbox_message_t WHERE xid = ANY (seen_xip)))
+    THEN
+        outcome := 'idle';
+        RETURN;
+    END IF;
+
+    SELECT * INTO state FROM log_sequencer WHERE id = 1 FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        outcome := 'busy';
+        RETURN;
+    END IF;
+    seen_xmax := pg_snapshot_xmax(state.seen);
+    seen_xip := ARRAY(SELECT pg_snapshot_xip(state.seen));
+
+    -- Only now, in a statement of its own: the snapshot of the one that locked may be older than the one stored.
+    WITH fresh AS MATERIALIZED (
+        SELECT id, topic_id, transaction_id, coalesce(key, host_id, transaction_id::text) AS key
+        FROM outbox_message_t WHERE xid >= seen_xmax
+        UNION ALL
+        SELECT id, topic_id, transaction_id, coalesce(key, host_id, transaction_id::text)
+        FROM outbox_message_t WHERE xid = ANY (seen_xip)
+    ), dated AS (
+        -- By a transaction's last message: if A committed before B was published, all ids of A are smaller than it.
+        SELECT *, max(id) OVER (PARTITION BY transaction_id) AS last_id FROM fresh
+    ), placed AS MATERIALIZED (
+        SELECT dated.id, dated.topic_id,
+               row_number() OVER (ORDER BY last_id, dated.id) AS place,
+               row_number() OVER (PARTITION BY dated.topic_id ORDER BY last_id, dated.id) AS place_in_topic,
+               -- abs() of the smallest integer overflows, hence the cast
+               (abs(hashtext(dated.key)::bigint) % coalesce(outbox_topics.total_partitions, 1))::integer AS partition_id
+        FROM dated LEFT JOIN outbox_topics ON outbox_topics.id = dated.topic_id
+    ), moved AS MATERIALIZED (
+        SELECT topic_id, count(*) AS n FROM placed GROUP BY topic_id ORDER BY topic_id
+    ), reserved AS (
+        INSERT INTO log_counter AS counter (topic_id, next_offset)
+        SELECT topic_id, 1 + n FROM moved
+        ON CONFLICT (topic_id) DO UPDATE SET next_offset = counter.next_offset + excluded.next_offset - 1
+        RETURNING counter.topic_id, counter.next_offset
+    ), entered AS (
+        INSERT INTO log_entry (position, c_offset, message_id, topic_id, partition_id)
+        SELECT state.next_position + place - 1, reserved.next_offset - moved.n + place_in_topic - 1,
+               placed.id, topic_id, partition_id
+        FROM placed JOIN moved USING (topic_id) JOIN reserved USING (topic_id)
+        ORDER BY place
+    ), counted AS (
+        INSERT INTO log_partition_counter AS counter (topic_id, partition_id, entries)
+        SELECT topic_id, partition_id, count(*) FROM placed GROUP BY topic_id, partition_id ORDER BY 1, 2
+        ON CONFLICT (topic_id, partition_id) DO UPDATE SET entries = counter.entries + excluded.entries
+    ), undeclared AS (
+        -- A plain INSERT may name a topic that nobody has made. Nothing is lost: the topic is made.
+        INSERT INTO outbox_topics (id, name, total_partitions)
+        SELECT topic_id, 'undeclared-topic-' || topic_id, 1 FROM moved
+        WHERE NOT EXISTS (SELECT FROM outbox_topics WHERE outbox_topics.id = topic_id)
+        ON CONFLICT DO NOTHING
+    ), remembered AS (
+        UPDATE log_sequencer
+        SET seen = pg_current_snapshot(), system_identifier = cluster,
+            next_position = next_position + (SELECT sum(n) FROM moved)
+        WHERE id = 1
+    )
+    SELECT 'numbered', sum(n), array_agg(topic_id) INTO outcome, messages, topic_ids FROM moved;
+END
+$$;

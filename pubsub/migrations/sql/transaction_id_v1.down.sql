@@ -1,0 +1,1 @@
+DROP FUNCTION pubsub_transaction_id_v1();

@@ -1,0 +1,92 @@
+"""What changes while the log does not: where each group stands."""
+
+from django.db import models
+from django.db.models import F, Q
+from django.utils.translation import gettext_lazy as _
+
+from .fields import ClockTimestamp
+from .topic import Topic
+
+
+class ConsumerOffset(models.Model):
+    """A group's place in one partition of a topic. Whoever holds its row lock works on the partition."""
+
+    pk = models.CompositePrimaryKey("group_id", "topic_id", "partition_id")
+    group_id = models.TextField(_("group"))
+    topic = models.ForeignKey(Topic, models.PROTECT, related_name="+", db_index=False, verbose_name=_("topic"))
+    partition_id = models.IntegerField(_("partition"))
+    next_offset = models.BigIntegerField(
+        _("next offset"), default=1, db_default=1, db_comment="The first offset this group has not passed here"
+    )
+    next_position = models.BigIntegerField(
+        default=1, db_default=1, db_comment="The same place in storage order: where the next read begins"
+    )
+    passed = models.BigIntegerField(
+        default=0, db_default=0, db_comment="Entries of this partition before the cursor; lag = entries - passed"
+    )
+    updated_at = models.DateTimeField(_("updated"), db_default=ClockTimestamp())
+
+    class Meta:
+        db_table = "consumer_offsets"
+        db_table_comment = "Where each group stands in each partition"
+        verbose_name = _("consumer offset")
+        verbose_name_plural = _("consumer offsets")
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(next_offset__gte=1, next_position__gte=1, passed__gte=0, partition_id__gte=0),
+                name="consumer_offsets_in_range",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.group_id} {self.topic_id}/{self.partition_id}: {self.next_offset}"
+
+
+class Claim(models.Model):
+    """A range of a partition that a worker has taken with a lease, because it holds no transaction open."""
+
+    pk = models.CompositePrimaryKey("group_id", "topic_id", "partition_id", "first_offset")
+    group_id = models.TextField()
+    topic = models.ForeignKey(Topic, models.PROTECT, related_name="+", db_index=False)
+    partition_id = models.IntegerField()
+    first_offset = models.BigIntegerField()
+    last_offset = models.BigIntegerField()
+    worker_id = models.TextField(db_comment="The process that holds the lease")
+    epoch = models.BigIntegerField(
+        default=1, db_default=1, db_comment="Grows with each take-over; an acknowledgement with an older one counts not"
+    )
+    attempts = models.IntegerField(default=1, db_default=1, db_comment="A crash counts as one")
+    expires_at = models.DateTimeField(db_comment="When somebody else may take the range over")
+
+    class Meta:
+        db_table = "consumer_claims"
+        db_table_comment = "Ranges in flight, for delivery modes that hold no transaction open"
+        constraints = [
+            models.CheckConstraint(condition=Q(last_offset__gte=F("first_offset")), name="consumer_claims_not_empty"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.group_id} {self.topic_id}/{self.partition_id}: {self.first_offset}–{self.last_offset}"
+
+
+class ConsumerLag(models.Model):
+    """How far each group is behind, worked out in one place (``consumer_lag_v``)."""
+
+    pk = models.CompositePrimaryKey("group_id", "topic_id", "partition_id")
+    group_id = models.TextField(_("group"))
+    topic_id = models.IntegerField()
+    topic = models.TextField(_("topic"))
+    partition_id = models.IntegerField(_("partition"))
+    status = models.TextField(_("status"), null=True)
+    next_offset = models.BigIntegerField(_("next offset"))
+    tip = models.BigIntegerField(_("tip"))
+    lag = models.BigIntegerField(_("events behind"))
+    waiting_since = models.DateTimeField(_("waiting since"), null=True)
+    updated_at = models.DateTimeField(_("moved"))
+
+    class Meta:
+        db_table = "consumer_lag_v"
+        managed = False
+
+    def __str__(self) -> str:
+        return f"{self.group_id} {self.topic}/{self.partition_id}: {self.lag} behind"

@@ -1,0 +1,79 @@
+"""What failed, with everything needed to understand it and to try again."""
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from .fields import ClockTimestamp
+from .topic import Topic
+
+
+class DeadLetter(models.Model):
+    """An event that one group could not handle. Other groups never notice."""
+
+    class State(models.TextChoices):
+        RETRYING = "retrying", _("waiting for its next attempt")
+        DEAD = "dead", _("waiting for somebody to act")
+        RESOLVED = "resolved", _("handled at a later attempt")
+        DISCARDED = "discarded", _("given up by somebody")
+
+    id = models.BigAutoField(primary_key=True)
+    group_id = models.TextField(_("group"))
+    topic = models.ForeignKey(Topic, models.PROTECT, related_name="+", db_index=False, verbose_name=_("topic"))
+    partition_id = models.IntegerField(_("partition"))
+    c_offset = models.BigIntegerField(_("offset"))
+    event_id = models.UUIDField(_("event id"))
+    transaction_id = models.UUIDField(
+        _("transaction"), db_comment="The events of a transaction fail, and are replayed, together"
+    )
+    type = models.TextField(_("type"), default="")
+    key = models.TextField(_("key"), null=True)
+    host_id = models.TextField(_("host"), null=True)
+    user_id = models.TextField(_("user"), null=True)
+    payload = models.JSONField(_("payload"), encoder=DjangoJSONEncoder, db_comment="Kept beyond the log's retention")
+    metadata = models.JSONField(_("metadata"), encoder=DjangoJSONEncoder)
+    published_at = models.DateTimeField(_("published"))
+    handler = models.TextField(_("handler"), db_comment="Dotted name of the function that failed")
+    exception_class = models.TextField(_("exception"), default="")
+    exception_message = models.TextField(_("message"), default="")
+    traceback = models.TextField(_("traceback"), default="")
+    attempts = models.PositiveIntegerField(_("attempts"), default=1)
+    state = models.TextField(_("state"), choices=State, default=State.DEAD, db_default=State.DEAD)
+    next_attempt_at = models.DateTimeField(_("next attempt"), null=True, db_comment="Set while the state is retrying")
+    created_at = models.DateTimeField(_("failed first"), db_default=ClockTimestamp(), editable=False)
+    updated_at = models.DateTimeField(_("changed"), db_default=ClockTimestamp(), editable=False)
+
+    class Meta:
+        db_table = "dead_letter_queue"
+        db_table_comment = "Events that a group could not handle"
+        verbose_name = _("dead letter")
+        verbose_name_plural = _("dead letters")
+        constraints = [
+            models.UniqueConstraint(fields=["group_id", "topic", "c_offset"], name="dead_letter_queue_once"),
+            models.CheckConstraint(
+                condition=Q(state__in=["retrying", "dead", "resolved", "discarded"]),
+                name="dead_letter_queue_state_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(state="retrying", next_attempt_at__isnull=False)
+                | (~Q(state="retrying") & Q(next_attempt_at__isnull=True)),
+                name="dead_letter_queue_retrying_has_time",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["group_id", "topic", "partition_id", "next_attempt_at"],
+                name="dead_letter_queue_due",
+                condition=Q(state="retrying"),
+            ),
+            models.Index(fields=["state", "-id"], name="dead_letter_queue_by_state"),
+            models.Index(fields=["group_id", "transaction_id"], name="dead_letter_queue_transaction"),
+        ]
+        permissions = [
+            ("replay_deadletter", _("Can replay dead letters")),
+            ("discard_deadletter", _("Can discard dead letters")),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.group_id} {self.topic_id}:{self.c_offset}"

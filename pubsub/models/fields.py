@@ -1,0 +1,56 @@
+"""PostgreSQL types that Django has no field for, and functions that fill columns."""
+
+from django.db import models
+
+
+class TransactionIdField(models.Field):
+    """A transaction id that never wraps (``xid8``)."""
+
+    def db_type(self, connection):
+        return "xid8"
+
+    def from_db_value(self, value, expression, connection):
+        return None if value is None else int(value)
+
+
+class SnapshotField(models.Field):
+    """Which transactions were over at some moment (``pg_snapshot``), in PostgreSQL's own notation."""
+
+    def db_type(self, connection):
+        return "pg_snapshot"
+
+
+class RandomUUID(models.Func):
+    function = "gen_random_uuid"
+    output_field = models.UUIDField()
+
+
+class CurrentTransaction(models.Func):
+    """The number of the top-level transaction, savepoints included."""
+
+    function = "pg_current_xact_id"
+    output_field = TransactionIdField()
+
+
+class TransactionUUID(models.Func):
+    """The same for all rows of one top-level transaction, and for no other transaction ever."""
+
+    function = "pubsub_transaction_id_v1"
+    output_field = models.UUIDField()
+
+
+class ClockTimestamp(models.Func):
+    """The time now. ``Now()`` is the time at which the transaction began."""
+
+    function = "clock_timestamp"
+    output_field = models.DateTimeField()
+
+
+__all__ = [
+    "ClockTimestamp",
+    "CurrentTransaction",
+    "RandomUUID",
+    "SnapshotField",
+    "TransactionIdField",
+    "TransactionUUID",
+]

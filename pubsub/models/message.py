@@ -1,0 +1,115 @@
+"""What publishers write. Rows are inserted, never updated or deleted one by one."""
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from .fields import ClockTimestamp, CurrentTransaction, RandomUUID, TransactionIdField, TransactionUUID
+from .topic import Topic
+
+
+class MessageContent(models.Model):
+    """What a publisher says. The same columns wait in the delayed table and stand in the outbox."""
+
+    event_id = models.UUIDField(
+        _("event id"),
+        db_default=RandomUUID(),
+        db_comment="What the outside world knows the event by: the same through delay, retry, replay and archive",
+    )
+    # No foreign key in the database: checking it would lock the topic's row in every publisher's transaction.
+    topic = models.ForeignKey(
+        Topic,
+        models.DO_NOTHING,
+        related_name="+",
+        verbose_name=_("topic"),
+        db_constraint=False,
+        db_index=False,
+        db_default=1,
+        db_comment="A row of outbox_topics (not enforced, so that publishers share no lock)",
+    )
+    type = models.TextField(_("type"), default="", db_default="", db_comment="What happened, such as order.created")
+    key = models.TextField(_("key"), null=True, db_comment="Events of one key keep their order; host_id if absent")
+    host_id = models.TextField(_("host"), null=True, db_comment="The tenant")
+    user_id = models.TextField(_("user"), null=True, db_comment="Who caused the event")
+    to_group = models.TextField(_("for group"), null=True, db_comment="Only this group handles it; null: every group")
+    payload = models.JSONField(_("payload"), encoder=DjangoJSONEncoder)
+    metadata = models.JSONField(
+        _("metadata"), encoder=DjangoJSONEncoder, default=dict, db_default=models.Value({}, models.JSONField())
+    )
+
+    class Meta:
+        abstract = True
+
+
+class OutboxMessage(MessageContent):
+    """A published event, in the publisher's own transaction.
+
+    The sequencer finds new rows by ``xid``; nobody may set it by hand.
+    """
+
+    id = models.BigAutoField(primary_key=True, db_comment="Insertion order, not the log's order")
+    xid = TransactionIdField(
+        db_default=CurrentTransaction(),
+        editable=False,
+        db_comment="The top-level transaction that published it; filled by the database, never by hand",
+    )
+    transaction_id = models.UUIDField(
+        _("transaction"),
+        db_default=TransactionUUID(),
+        editable=False,
+        db_comment="One value for all events of one transaction, whichever language inserted them",
+    )
+    created_at = models.DateTimeField(_("published"), db_default=ClockTimestamp(), editable=False)
+
+    class Meta:
+        db_table = "outbox_message_t"
+        db_table_comment = "Published events; insert-only, partitioned by id, retired by whole partitions"
+        verbose_name = _("message")
+        verbose_name_plural = _("messages")
+
+    def __str__(self) -> str:
+        return f"{self.type or 'message'} {self.event_id}"
+
+
+class DelayedMessage(MessageContent):
+    """A message that waits for its time; then it is moved to the outbox and numbered."""
+
+    id = models.BigAutoField(primary_key=True)
+    transaction_id = models.UUIDField(
+        _("transaction"),
+        db_default=TransactionUUID(),
+        editable=False,
+        db_comment="Of the publisher's transaction; kept when the message moves to the outbox",
+    )
+    deliver_at = models.DateTimeField(_("deliver at"), db_comment="Not numbered, and so not seen, before this time")
+    created_at = models.DateTimeField(_("published"), db_default=ClockTimestamp(), editable=False)
+
+    class Meta:
+        db_table = "outbox_delayed_message"
+        db_table_comment = "Messages that are not due yet"
+        verbose_name = _("delayed message")
+        verbose_name_plural = _("delayed messages")
+        indexes = [models.Index(fields=["deliver_at", "id"], name="outbox_delayed_message_due")]
+
+    def __str__(self) -> str:
+        return f"{self.type or 'message'} {self.event_id} at {self.deliver_at}"
+
+
+class DedupKey(models.Model):
+    """The first message published under a key, for as long as the key is remembered."""
+
+    pk = models.CompositePrimaryKey("topic_id", "dedup_key")
+    topic = models.ForeignKey(
+        Topic, models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False, db_comment="The topic"
+    )
+    dedup_key = models.TextField(db_comment="What the publisher calls the same message")
+    event_id = models.UUIDField(db_comment="The message that was first")
+    expires_at = models.DateTimeField(db_comment="From here on the key may be used again")
+
+    class Meta:
+        db_table = "outbox_dedup_key"
+        db_table_comment = "Keys under which a message has been published and may not be again"
+        indexes = [models.Index(fields=["expires_at"], name="outbox_dedup_key_expiry")]
+
+    def __str__(self) -> str:
+        return self.dedup_key

@@ -1,0 +1,298 @@
+"""Publishing: rows of the caller's own transaction. No shared lock is taken, so no publisher waits for another.
+
+What follows – numbering, delivery – happens after the commit, elsewhere.
+"""
+
+import datetime as dt
+import difflib
+import functools
+import itertools
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.apps import apps
+from django.db import connections, router, transaction
+
+from . import wakeup
+from .conf import conf
+from .encoding import check_text, to_json
+from .errors import InvalidEvent, NotInTransaction, WrongDatabase
+from .sql import load
+from .topics import topic_id
+
+logger = logging.getLogger("pubsub.publishing")
+
+_COLUMNS = ("topic_id", "type", "key", "host_id", "user_id", "to_group", "payload", "metadata")
+
+_INSERT = (
+    f"INSERT INTO outbox_message_t (event_id, {', '.join(_COLUMNS)}) "  # noqa: S608
+    f"VALUES (%s{', %s' * len(_COLUMNS)})"
+)
+_INSERT_DELAYED = (
+    f"INSERT INTO outbox_delayed_message (deliver_at, event_id, {', '.join(_COLUMNS)}) "  # noqa: S608
+    f"VALUES (%s, %s{', %s' * len(_COLUMNS)})"
+)
+_COPY = f"COPY outbox_message_t ({', '.join(_COLUMNS)}) FROM STDIN"
+
+_OPTIONS = ("payload", "type", "key", "host_id", "user_id", "metadata", "deliver_at", "dedup_key", "to_group")
+
+
+def publish(
+    topic: str,
+    payload: Any,
+    *,
+    type: str = "",
+    key: Any = None,
+    host_id: Any = None,
+    user_id: Any = None,
+    metadata: Mapping[str, Any] | None = None,
+    deliver_at: dt.datetime | None = None,
+    dedup_key: str | None = None,
+    to_group: str | None = None,
+    using: str | None = None,
+) -> uuid.UUID:
+    """Publishes an event as part of the open transaction: both become visible together, or neither does.
+
+    - ``payload``, ``metadata``: anything that Django's JSON encoder takes, UUIDs, dates and decimals included.
+    - ``key``: events of one key are handled in order; where it is absent, ``host_id`` (the tenant) takes its place.
+    - ``deliver_at``: no group sees the event before this time.
+    - ``dedup_key``: a second event of the same key on the same topic, within ``PUBSUB["dedup_window_s"]``, is not
+      published; the first one's id is returned. Publishers of one and the same key wait for each other.
+    - ``to_group``: only this consumer group handles the event.
+
+    Returns the event's id, the same that every handler sees as ``event.id``.
+
+    >>> with transaction.atomic():
+    ...     event_id = publish("default", {"id": 1}, type="order.created", key=1)
+    """
+    alias = _alias_of_open_transaction(using)
+    topic_number = topic_id(topic, alias)
+    row = _row(topic_number, payload, type, key, host_id, user_id, metadata, to_group)
+    event_id = _write(alias, row, deliver_at, dedup_key)
+    wakeup.after_commit(alias)
+    return event_id
+
+
+def publish_many(topic: str, events: Iterable[Mapping[str, Any]], *, using: str | None = None) -> int:
+    """Publishes any number of events as part of the open transaction, at the speed of COPY. Returns how many.
+
+    Each event is a mapping of what :func:`publish` takes: ``payload``, and if wanted ``type``, ``key`` and so on. They
+    may come from a generator: they are written as they come, in their order.
+
+    >>> with transaction.atomic():
+    ...     publish_many("default", ({"payload": {"n": n}, "key": n} for n in range(3)))
+    3
+    """
+    alias = _alias_of_open_transaction(using)
+    topic_number = topic_id(topic, alias)
+    count = 0
+
+    def numbered() -> Iterator[tuple[int, Mapping[str, Any]]]:
+        nonlocal count
+        for count, event in enumerate(events, start=1):
+            if not isinstance(event, Mapping) or "payload" not in event or not event.keys() <= _KNOWN_OPTIONS:
+                raise InvalidEvent(f"Event {count}: {_fault_of_options(event)}")
+            yield count, event
+
+    def row_of(number: int, event: Mapping[str, Any]) -> tuple[Any, ...]:
+        try:
+            return _row(
+                topic_number,
+                event["payload"],
+                event.get("type", ""),
+                event.get("key"),
+                event.get("host_id"),
+                event.get("user_id"),
+                event.get("metadata"),
+                event.get("to_group"),
+            )
+        except InvalidEvent as error:
+            raise InvalidEvent(f"Event {number}: {error}") from error
+
+    # In a savepoint, so that an invalid event among many leaves none of them even where the error is caught.
+    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+        for plain, run in itertools.groupby(numbered(), key=lambda item: _is_plain(item[1])):
+            if plain:
+                with cursor.copy(_COPY) as copy:
+                    for number, event in run:
+                        copy.write_row(row_of(number, event))
+            else:
+                for number, event in run:
+                    _write(alias, row_of(number, event), event.get("deliver_at"), event.get("dedup_key"))
+    if count:
+        wakeup.after_commit(alias)
+    return count
+
+
+def publish_on_commit(topic: str, payload: Any, *, using: str | None = None, **options: Any) -> None:
+    """Publishes after the open transaction has committed, in a transaction of its own.
+
+    This cannot promise what :func:`publish` does: if the process dies, or the database goes away, between the commit
+    and the publishing, the change is there and its event is lost. Use it for events that nobody must rely on, or where
+    the caller's transaction must not fail because of an event. It takes what :func:`publish` takes; what is invalid is
+    refused at once. Outside a transaction it publishes at once.
+
+    >>> publish_on_commit("default", {"id": 1}, type="page.viewed")
+    """
+    alias = using or router.db_for_write(_message_model())
+    if not options.keys() <= _KNOWN_OPTIONS:
+        raise InvalidEvent(_fault_of_options({"payload": payload, **options}))
+    _check_moment(options.get("deliver_at"))
+    row = _row(
+        topic_id(topic, alias),
+        payload,
+        options.get("type", ""),
+        options.get("key"),
+        options.get("host_id"),
+        options.get("user_id"),
+        options.get("metadata"),
+        options.get("to_group"),
+    )
+
+    def publish_now() -> None:
+        with transaction.atomic(using=alias):
+            _write(alias, row, options.get("deliver_at"), options.get("dedup_key"))
+            wakeup.after_commit(alias)
+
+    transaction.on_commit(publish_now, using=alias)
+
+
+async def apublish(topic: str, payload: Any, *, using: str | None = None, **options: Any) -> uuid.UUID:
+    """Publishes from asynchronous code, in a transaction of its own, and returns when that has committed.
+
+    Django's transactions belong to a thread. To publish together with a change, write a synchronous function that does
+    both in one ``transaction.atomic()``, and await it by ``sync_to_async``.
+
+    >>> from asgiref.sync import async_to_sync
+    >>> event_id = async_to_sync(apublish)("default", {"id": 1})
+    """
+
+    def publish_alone() -> uuid.UUID:
+        alias = using or router.db_for_write(_message_model())
+        with transaction.atomic(using=alias):
+            return publish(topic, payload, using=alias, **options)
+
+    return await sync_to_async(publish_alone)()
+
+
+_KNOWN_OPTIONS = frozenset(_OPTIONS)
+
+
+@functools.cache
+def _message_model() -> Any:
+    return apps.get_model("pubsub", "OutboxMessage")
+
+
+def _alias_of_open_transaction(using: str | None) -> str:
+    alias = using or router.db_for_write(_message_model())
+    connection = connections[alias]
+    if connection.in_atomic_block or not connection.get_autocommit():
+        return alias
+    elsewhere = [other.alias for other in connections.all(initialized_only=True) if other.in_atomic_block]
+    if elsewhere:
+        raise WrongDatabase(
+            f'The open transaction is on database "{elsewhere[0]}", the event would go to "{alias}": they could not '
+            f'commit together. Publish with using="{elsewhere[0]}" if the outbox\'s tables are there, or open a '
+            f'transaction on "{alias}".'
+        )
+    raise NotInTransaction(
+        "publish() was called outside a transaction, so that the event could not be tied to the change it reports. "
+        "Wrap both in `with transaction.atomic():`; for an event that stands alone use publish_on_commit()."
+    )
+
+
+def _row(
+    topic_number: int,
+    payload: Any,
+    type: str,
+    key: Any,
+    host_id: Any,
+    user_id: Any,
+    metadata: Mapping[str, Any] | None,
+    to_group: str | None,
+) -> tuple[Any, ...]:
+    if not isinstance(type, str):
+        raise InvalidEvent(f"type must be a string such as 'order.created', not {type!r}.")
+    if metadata is not None and not isinstance(metadata, dict):
+        if not isinstance(metadata, Mapping):
+            raise InvalidEvent(f"metadata must be a mapping, not {metadata!r}.")
+        metadata = dict(metadata)
+    return (
+        topic_number,
+        check_text("type", type) if type else "",
+        _text("key", key),
+        _text("host_id", host_id),
+        _text("user_id", user_id),
+        _text("to_group", to_group),
+        to_json("payload", payload),
+        to_json("metadata", metadata) if metadata else "{}",
+    )
+
+
+def _text(field: str, value: Any) -> str | None:
+    """Keys and ids are kept as text: one system's are numbers, another's UUIDs."""
+    if value is None:
+        return None
+    if isinstance(value, float | bytes | bool | dict | list | tuple | set):
+        raise InvalidEvent(f"{field} must be a string, a whole number or a UUID, not {value!r}.")
+    return check_text(field, str(value))
+
+
+def _write(alias: str, row: tuple[Any, ...], deliver_at: dt.datetime | None, dedup_key: str | None) -> uuid.UUID:
+    _check_moment(deliver_at)
+    event_id = uuid.uuid4()
+    with connections[alias].cursor() as cursor:
+        if dedup_key:
+            first_id = _first_of_key(cursor, row[0], check_text("dedup_key", str(dedup_key)), event_id)
+            if first_id != event_id:
+                return first_id
+        if deliver_at is None:
+            cursor.execute(_INSERT, (event_id, *row))
+        else:
+            cursor.execute(_INSERT_DELAYED, (deliver_at, event_id, *row))
+    return event_id
+
+
+def _first_of_key(cursor: Any, topic_number: int, dedup_key: str, event_id: uuid.UUID) -> uuid.UUID:
+    """Takes the key for this event, or tells which one has it. Waits for an open transaction that took it first."""
+    parameters = {
+        "topic_id": topic_number,
+        "dedup_key": dedup_key,
+        "event_id": event_id,
+        "window": conf().dedup_window_s,
+    }
+    while True:
+        for statement in (load("find_dedup_key"), load("take_dedup_key")):
+            cursor.execute(statement, parameters)
+            found = cursor.fetchone()
+            if found:
+                return uuid.UUID(str(found[0]))
+        # Somebody took the key between the two statements: the first one finds it now.
+
+
+def _check_moment(deliver_at: Any) -> None:
+    if deliver_at is None:
+        return
+    if not isinstance(deliver_at, dt.datetime) or deliver_at.tzinfo is None:
+        raise InvalidEvent(
+            f"deliver_at must be a datetime with a time zone, such as timezone.now() + timedelta(hours=1), "
+            f"not {deliver_at!r}."
+        )
+
+
+def _is_plain(event: Mapping[str, Any]) -> bool:
+    return event.get("deliver_at") is None and not event.get("dedup_key")
+
+
+def _fault_of_options(event: Any) -> str:
+    if not isinstance(event, Mapping):
+        return f"expected a mapping such as {{'payload': …, 'type': …}}, not {event!r:.200}."
+    if "payload" not in event:
+        return "payload is missing."
+    unknown = sorted(map(str, event.keys() - _KNOWN_OPTIONS))
+    nearest = difflib.get_close_matches(unknown[0], _OPTIONS, n=1)
+    hint = f'did you mean "{nearest[0]}"?' if nearest else f"known are {', '.join(_OPTIONS)}."
+    return f'there is no option "{unknown[0]}"; {hint}'

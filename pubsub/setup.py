@@ -1,0 +1,35 @@
+"""What the tables need before the first message: done after each `migrate`, and harmless to repeat."""
+
+from typing import Any
+
+from django.db import connections, router
+
+from . import storage, topics
+from .conf import conf
+
+
+def prepare_after_migrate(*, using: str, **kwargs: Any) -> None:
+    from .models import OutboxMessage
+
+    topics.forget_ids()
+    if connections[using].vendor == "postgresql" and router.allow_migrate_model(using, OutboxMessage):
+        prepare(using)
+
+
+def prepare(using: str) -> None:
+    connection = connections[using]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('log_sequencer') IS NOT NULL")
+        if cursor.fetchone() != (True,):
+            return  # migrated back to zero, or with --fake
+        cursor.execute("INSERT INTO log_sequencer (id) VALUES (1) ON CONFLICT DO NOTHING")
+        cursor.execute(
+            "INSERT INTO outbox_topics (id, name, total_partitions) VALUES (1, %s, %s) ON CONFLICT DO NOTHING",
+            [topics.DEFAULT_TOPIC, conf().total_partitions],
+        )
+        # Topic 1 was numbered by hand; the sequence must not come to it again.
+        cursor.execute(
+            "SELECT setval(pg_get_serial_sequence('outbox_topics', 'id'), (SELECT max(id) FROM outbox_topics))"
+        )
+    topics.create_topics(connection, conf().topics)
+    storage.make_partitions_ahead(using)

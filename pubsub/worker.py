@@ -1,0 +1,124 @@
+"""The process that people run: numbers what was published, hands it to the handlers, waits for more."""
+
+import logging
+import threading
+from collections.abc import Sequence
+
+from django.db import close_old_connections, connections
+
+from . import dead_letters
+from .conf import conf
+from .consuming import consume
+from .failures import is_transient
+from .reading import Place
+from .sequencing import move_due_messages, sequence
+from .sql import load
+from .storage import make_partitions_ahead
+from .subscribing import Declaration, enrol
+
+logger = logging.getLogger("pubsub.worker")
+
+LONGEST_BACKOFF_S = 30
+
+
+class Worker:
+    """Works on the partitions of the given subscriptions until it is stopped, or until nothing is left to do.
+
+    Any number of workers share the partitions: each takes what no other has at the moment.
+    """
+
+    def __init__(
+        self,
+        declarations: Sequence[Declaration],
+        *,
+        using: str,
+        partitions: Sequence[int] | None = None,
+        batch_size: int | None = None,
+        wait_period_ms: int | None = None,
+        drain: bool = False,
+    ) -> None:
+        self.declarations = {(declared.topic, declared.group): declared for declared in declarations}
+        self.using = using
+        self.partitions = list(partitions) if partitions else None
+        self.batch_size = batch_size or conf().batch_size
+        self.wait_period_s = (wait_period_ms or conf().wait_period_ms) / 1000
+        self.drain = drain
+        self.passed = 0
+        self.failed = 0
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Lets the batch in hand finish, and no other begin."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Works until stopped. A failure of the database is waited out; one of the set-up is raised."""
+        backoff_s = self.wait_period_s
+        ready = False
+        while not self._stopping.is_set():
+            close_old_connections()
+            try:
+                if not ready:
+                    self._set_up()
+                    ready = True
+                busy = self.step()
+            except Exception as error:
+                if not is_transient(error) and (self.drain or not ready):
+                    raise
+                logger.warning("trying again in %.1f s: %s", backoff_s, error, exc_info=not is_transient(error))
+                connections[self.using].close()
+                self._stopping.wait(backoff_s)
+                backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
+                continue
+            backoff_s = self.wait_period_s
+            if not busy:
+                if self.drain:
+                    return
+                self._stopping.wait(self.wait_period_s)
+
+    def _set_up(self) -> None:
+        make_partitions_ahead(self.using)
+        enrol(list(self.declarations.values()), self.using)
+
+    def step(self) -> bool:
+        """Numbers what is new and handles a batch of each partition that has one. Says whether there was anything."""
+        busy = move_due_messages(self.using) > 0
+        done = sequence(self.using)
+        if done.messages:
+            busy = True
+            make_partitions_ahead(self.using)
+        for place, has_new, has_due in self._find_work():
+            if self._stopping.is_set():
+                break
+            if has_due and dead_letters.retry_due(place):
+                busy = True
+            if has_new:
+                batch = consume(place, self.batch_size)
+                self.passed += batch.passed
+                self.failed += batch.failed
+                busy = busy or batch.passed > 0
+        return busy
+
+    def _find_work(self) -> list[tuple[Place, bool, bool]]:
+        with connections[self.using].cursor() as cursor:
+            cursor.execute(
+                load("find_work"),
+                {
+                    "topics": [topic for topic, _ in self.declarations],
+                    "groups": [group for _, group in self.declarations],
+                    "partitions": self.partitions,
+                },
+            )
+            return [
+                (
+                    Place(
+                        declared=self.declarations[topic, group],
+                        topic_id=topic_id,
+                        partition_id=partition_id,
+                        using=self.using,
+                    ),
+                    has_new,
+                    has_due,
+                )
+                for group, topic, topic_id, partition_id, has_new, has_due in cursor.fetchall()
+            ]
