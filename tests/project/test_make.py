@@ -1,0 +1,116 @@
+"""The Makefile and what it leans on, as far as nothing has to be fetched."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from project import bootstrap
+from project.embedded_postgres import CHECKOUT
+
+# The make that may have started the tests would pass its variables on.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG")}
+
+
+def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["make", *arguments], cwd=CHECKOUT, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What installing needs, with lock files that name no package: so nothing is fetched."""
+    folder = tmp_path / "check out"
+    (folder / "project").mkdir(parents=True)
+    (folder / "requirements").mkdir()
+    shutil.copy(bootstrap.__file__, folder / "project")
+    (folder / "requirements" / "demo.txt").write_text("# one\n")
+    (folder / "requirements" / "dev.txt").write_text("# one\n# two\n")
+    return folder
+
+
+def install(checkout: Path, name: str) -> str:
+    command = [sys.executable, "project/bootstrap.py", name]
+    ran = subprocess.run(command, cwd=checkout, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_help_is_the_default_and_lists_every_target() -> None:
+    shown = make()
+    assert shown.returncode == 0
+    phony = re.search(r"^\.PHONY: (.*)$", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
+    assert phony
+    meant_for_people = [target for target in phony[1].split() if not target.startswith("install-")]
+    assert re.findall(r"^  ([a-z-]+)  ", shown.stdout, re.MULTILINE) == meant_for_people
+
+
+def test_the_demo_is_told_for_how_long_and_where() -> None:
+    assert make("-n", "demo", "SECONDS=20", "PORT=9000").stdout.rstrip().endswith("run_demo --seconds 20 --port 9000")
+    assert make("-n", "demo").stdout.rstrip().endswith("run_demo")
+
+
+def test_the_tests_are_told_which_database() -> None:
+    asked = make("-n", "test", "PG=postgres://a:b@c/d?e=f", "ARGS=-k 'this or that'")
+    assert asked.stdout.rstrip().endswith("""-m pytest -m "not long" -k 'this or that'""")
+
+
+def test_without_a_python_it_says_what_to_install() -> None:
+    told = make("PYTHON=", "install-demo")
+    assert told.returncode != 0
+    assert "Python 3.11 or newer is needed" in told.stderr
+    assert "apt-get install python3 python3-venv" in told.stderr
+
+
+def test_a_lock_file_is_installed_once(checkout: Path) -> None:
+    first = install(checkout, "demo")
+    assert "Creating .venv" in first
+    assert "Installing requirements/demo.txt" in first
+    assert install(checkout, "demo") == ""
+
+    (checkout / "requirements" / "demo.txt").write_text("# one, changed\n")
+    changed = install(checkout, "demo")
+    assert "Creating" not in changed
+    assert "Installing requirements/demo.txt" in changed
+
+
+def test_the_demo_needs_nothing_that_the_developers_have(checkout: Path) -> None:
+    assert "Installing requirements/dev.txt" in install(checkout, "dev")
+    assert install(checkout, "demo") == ""
+
+
+def test_two_at_once_install_once(checkout: Path) -> None:
+    command = [sys.executable, "project/bootstrap.py", "demo"]
+    both = [
+        subprocess.Popen(command, cwd=checkout, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    told = "".join(each.communicate(timeout=60)[0] for each in both)
+    assert [each.returncode for each in both] == [0, 0]
+    assert told.count("Creating .venv") == told.count("Installing") == 1
+
+
+def test_a_broken_environment_is_made_anew(checkout: Path) -> None:
+    install(checkout, "demo")
+    for python in (checkout / ".venv" / "bin").glob("python*"):
+        python.unlink()
+    (checkout / ".venv" / "bin" / "python").symlink_to("/usr/bin/a-python-that-was-removed")
+    assert "Creating .venv" in install(checkout, "demo")
+
+
+def test_what_the_system_lacks_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
+    bootstrap.install_system_packages()
+    shown = capsys.readouterr().out
+    assert "chromium isn't installed: the tests in a browser will be skipped" in shown
+    assert "apt-get install chromium pgbouncer" in shown
+
+
+def test_the_pipeline_can_be_run() -> None:
+    assert os.access(CHECKOUT / ".ci" / "run", os.X_OK)
+    assert subprocess.run(["bash", "-n", CHECKOUT / ".ci" / "run"], check=False).returncode == 0
