@@ -1,6 +1,7 @@
 """What `manage.py check` says about this app."""
 
 import difflib
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
@@ -29,7 +30,7 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
     return found
 
 
-def check_database(databases: list[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+def check_database(*, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
     """Run by `migrate` and by `check --database ALIAS`."""
     found: list[CheckMessage] = []
     for alias in databases or []:

@@ -2,13 +2,18 @@
 
 import logging
 from dataclasses import dataclass
+from typing import Any
 
+import psycopg
 from django.db import connections
+from psycopg.pq import TransactionStatus
 
 from .sql import load
-from .transactions import read_committed
 
 logger = logging.getLogger("pubsub.sequencing")
+
+NUMBER = "SELECT outcome, messages, topic_ids FROM pubsub_sequence_v1()"
+REANCHOR = "SELECT pubsub_reanchor_v1()"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +28,45 @@ class Pass:
 
 def sequence(using: str) -> Pass:
     """Numbers all that has committed since the last pass. Any process may call it at any time."""
-    done = _pass(using)
-    if done.outcome == "foreign":
-        _reanchor(using)
-        done = _pass(using)
-    if done.messages:
-        logger.debug("numbered %d messages", done.messages, extra={"messages": done.messages})
-    return done
+    connection = connections[using]
+    connection.ensure_connection()
+    with connection.wrap_database_errors:
+        return sequence_on(connection.connection)
+
+
+def sequence_on(connection: psycopg.Connection[Any], first: str = "") -> Pass:
+    """The same on a connection of psycopg's. `first` is a statement to run before, in the same round trip."""
+    outcome, messages, topic_ids = in_read_committed(connection, NUMBER, first)
+    if outcome == "foreign":
+        logger.warning("the database comes from another cluster: re-anchoring the sequencer, publishers wait meanwhile")
+        (waiting,) = in_read_committed(connection, REANCHOR)
+        logger.warning("re-anchored; %d messages are still to be numbered", waiting, extra={"messages": waiting})
+        outcome, messages, topic_ids = in_read_committed(connection, NUMBER)
+    if messages:
+        logger.debug("numbered %d messages", messages, extra={"messages": messages})
+    return Pass(outcome=outcome, messages=messages, topic_ids=tuple(topic_ids))
+
+
+def in_read_committed(connection: psycopg.Connection[Any], statement: str, first: str = "") -> tuple[Any, ...]:
+    """The one row of a statement that is a transaction of its own, in one round trip.
+
+    Each statement inside the function must have a snapshot of its own, whatever the database's default isolation is.
+    """
+    with connection.cursor() as cursor:
+        if connection.info.transaction_status != TransactionStatus.IDLE:
+            cursor.execute(statement)  # the function itself refuses a transaction in which it would be wrong
+            row = cursor.fetchone()
+        else:
+            try:
+                cursor.execute(f"{first and first + ';'} BEGIN ISOLATION LEVEL READ COMMITTED; {statement}; COMMIT")
+            except psycopg.Error:
+                if not connection.closed:
+                    connection.execute("ROLLBACK")
+                raise
+            cursor.set_result(-2)
+            row = cursor.fetchone()
+    assert row is not None  # noqa: S101 - the functions return exactly one row
+    return tuple(row)
 
 
 def move_due_messages(using: str, limit: int = 1000) -> int:
@@ -37,18 +74,3 @@ def move_due_messages(using: str, limit: int = 1000) -> int:
     with connections[using].cursor() as cursor:
         cursor.execute(load("move_due_messages"), {"limit": limit})
         return int(cursor.rowcount)
-
-
-def _pass(using: str) -> Pass:
-    with read_committed(using) as cursor:
-        cursor.execute("SELECT outcome, messages, topic_ids FROM pubsub_sequence_v1()")
-        outcome, messages, topic_ids = cursor.fetchone()
-    return Pass(outcome=outcome, messages=messages, topic_ids=tuple(topic_ids))
-
-
-def _reanchor(using: str) -> None:
-    logger.warning("the database comes from another cluster: re-anchoring the sequencer, publishers wait meanwhile")
-    with read_committed(using) as cursor:
-        cursor.execute("SELECT pubsub_reanchor_v1()")
-        (waiting,) = cursor.fetchone()
-    logger.warning("re-anchored; %d messages are still to be numbered", waiting, extra={"messages": waiting})

@@ -114,7 +114,7 @@ def subscribe(topic: str, *, group: str, start: str = "latest", retry: Sequence[
 def enrol(declarations: Sequence[Declaration], using: str) -> None:
     """Makes the rows of subscriptions that are new, so that they have a place in each partition. Harmless to repeat."""
     for declared in declarations:
-        parameters = {
+        parameters: dict[str, Any] = {
             "topic_id": topic_id(declared.topic, using),
             "group_id": declared.group,
             "start": declared.start,

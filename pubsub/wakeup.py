@@ -1,9 +1,42 @@
-"""Telling whoever sequences that there is something to do."""
+"""Waking up: a publisher hints that there is something to number, whoever numbers tells the others what moved.
 
+Hints save waiting and carry nothing: everybody also polls, so a lost one costs time and never an event. A publisher
+notifies after its commit, when no lock of its own is held, and only if somebody waits to be woken.
+
+Somebody waits exactly while an exclusive advisory lock is held; asking is to try for it, shared. A waiter first takes
+the lock and then looks for work once more, so no event falls between.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
 from django.db import connections, transaction
 
 HINT_CHANNEL = "event_channel"
-"""Notified after a commit that published; whoever sequences listens."""
+"""To whoever numbers: something was published."""
+
+MOVED_CHANNEL = "pubsub_moved"
+"""To everybody else: these topics have new entries (their numbers, in the payload; all, if that is empty)."""
+
+_FAMILY = 0x70756273
+LEADING = f"{_FAMILY}, 1"
+"""Held by the process that numbers for all."""
+WAITING = f"{_FAMILY}, 2"
+"""Held by the same process while it waits for a hint."""
+FOLLOWING = f"{_FAMILY}, 3"
+"""Shared by all that wait to be told what moved."""
+
+# Losing a notification in a crash costs nothing, so its commit need not wait for the disk.
+_HINT = (
+    f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{HINT_CHANNEL}', '') "
+    f"WHERE NOT pg_try_advisory_xact_lock_shared({WAITING})"
+)
+_TELL = (
+    "SELECT set_config('synchronous_commit', 'off', true), pg_notify('{channel}', '{payload}') "
+    f"WHERE NOT pg_try_advisory_xact_lock({FOLLOWING})"
+)
 
 
 def after_commit(alias: str) -> None:
@@ -14,10 +47,41 @@ def after_commit(alias: str) -> None:
     # Django replaces the list of hooks when the transaction ends or a savepoint is undone, and only then.
     if getattr(connection, "_pubsub_hooks", None) is not connection.run_on_commit:
         transaction.on_commit(lambda: hint(alias), using=alias, robust=True)
-        connection._pubsub_hooks = connection.run_on_commit
+        connection._pubsub_hooks = connection.run_on_commit  # type: ignore[attr-defined]
 
 
 def hint(alias: str) -> None:
-    """Notifies in autocommit: no transaction of the caller's holds PostgreSQL's notify lock."""
+    """Wakes whoever numbers, if it waits."""
     with connections[alias].cursor() as cursor:
-        cursor.execute(f"NOTIFY {HINT_CHANNEL}")
+        cursor.execute(_HINT)
+
+
+def tell_moved(connection: psycopg.Connection[Any], topic_ids: Sequence[int]) -> None:
+    """Wakes those who wait for new entries of these topics, if anybody does."""
+    payload = ",".join(map(str, topic_ids))
+    if len(payload) > 7000:  # PostgreSQL takes less than 8000 bytes
+        payload = ""
+    connection.execute(_TELL.format(channel=MOVED_CHANNEL, payload=payload))
+
+
+@contextmanager
+def dedicated_connection(alias: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection outside Django's keeping, that notices a peer which is gone without a word."""
+    parameters = connections[alias].get_connection_params()
+    parameters |= {
+        "application_name": "pubsub",
+        "keepalives": 1,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 25_000,
+        "connect_timeout": 10,
+    } | parameters.get("OPTIONS", {})
+    with psycopg.connect(**parameters, autocommit=True) as connection:
+        yield connection
+
+
+def can_listen(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the connection is one session of the server's. Behind a transaction pooler it is not."""
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return row is not None and row[0] == connection.info.backend_pid

@@ -9,6 +9,7 @@ from django.db import close_old_connections, connections
 from . import dead_letters
 from .conf import conf
 from .consuming import consume
+from .coordinating import Coordinator
 from .failures import is_transient
 from .reading import Place
 from .sequencing import move_due_messages, sequence
@@ -36,6 +37,7 @@ class Worker:
         batch_size: int | None = None,
         wait_period_ms: int | None = None,
         drain: bool = False,
+        listen: bool = True,
     ) -> None:
         self.declarations = {(declared.topic, declared.group): declared for declared in declarations}
         self.using = using
@@ -46,22 +48,34 @@ class Worker:
         self.passed = 0
         self.failed = 0
         self._stopping = threading.Event()
+        self._coordinator = Coordinator(using, self.wait_period_s) if listen and not drain else None
 
     def stop(self) -> None:
         """Lets the batch in hand finish, and no other begin."""
         self._stopping.set()
+        if self._coordinator:
+            self._coordinator.stop()
 
     def run(self) -> None:
         """Works until stopped. A failure of the database is waited out; one of the set-up is raised."""
+        try:
+            self._run()
+        finally:
+            self.stop()
+            if self._coordinator and self._coordinator.ident:
+                self._coordinator.join()
+
+    def _run(self) -> None:
         backoff_s = self.wait_period_s
         ready = False
+        told = False
         while not self._stopping.is_set():
             close_old_connections()
             try:
                 if not ready:
                     self._set_up()
                     ready = True
-                busy = self.step()
+                busy = self.step(told)
             except Exception as error:
                 if not is_transient(error) and (self.drain or not ready):
                     raise
@@ -71,22 +85,38 @@ class Worker:
                 backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
                 continue
             backoff_s = self.wait_period_s
+            told = busy
             if not busy:
                 if self.drain:
                     return
-                self._stopping.wait(self.wait_period_s)
+                told = self._wait()
 
     def _set_up(self) -> None:
         make_partitions_ahead(self.using)
         enrol(list(self.declarations.values()), self.using)
+        if self._coordinator:
+            self._coordinator.start()
 
-    def step(self) -> bool:
-        """Numbers what is new and handles a batch of each partition that has one. Says whether there was anything."""
-        busy = move_due_messages(self.using) > 0
-        done = sequence(self.using)
-        if done.messages:
-            busy = True
-            make_partitions_ahead(self.using)
+    def _wait(self) -> bool:
+        """Waits for something to do, for the wait period at most. Says whether it was told that there is something."""
+        if self._coordinator is None:
+            self._stopping.wait(self.wait_period_s)
+            return False
+        told = self._coordinator.moved.wait(self.wait_period_s)
+        self._coordinator.moved.clear()
+        return told
+
+    def step(self, told: bool = False) -> bool:
+        """Handles a batch of each partition that has one. Says whether there was anything.
+
+        Unless it was told that somebody has numbered what is new, it does so itself: polling alone is enough.
+        """
+        busy = False
+        if not (told and self._coordinator and self._coordinator.connected):
+            busy = move_due_messages(self.using) > 0
+            if sequence(self.using).messages:
+                busy = True
+                make_partitions_ahead(self.using)
         for place, has_new, has_due in self._find_work():
             if self._stopping.is_set():
                 break

@@ -52,6 +52,11 @@ class Command(BaseCommand):
             help='milliseconds between two looks for work when idle (default: PUBSUB["wait_period_ms"])',
         )
         parser.add_argument("--drain", action="store_true", help="stop when nothing is left to do")
+        parser.add_argument(
+            "--no-listen",
+            action="store_true",
+            help="only poll, as behind a transaction pooler (found out by itself otherwise)",
+        )
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -71,6 +76,7 @@ class Command(BaseCommand):
             batch_size=options["batch_size"],
             wait_period_ms=options["wait_period_ms"],
             drain=options["drain"],
+            listen=not options["no_listen"],
         )
 
         def stop(number: int, frame: Any) -> None:

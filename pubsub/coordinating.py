@@ -1,0 +1,114 @@
+"""The thread beside a worker that keeps the log moving: one process numbers for all, the others wait to be told.
+
+Whoever holds an advisory lock leads; it goes with the connection, and the next process takes over. Where sessions are
+not to be had, behind a transaction pooler, this thread gives up and its worker numbers whenever it polls.
+"""
+
+import logging
+import threading
+import time
+from typing import Any
+
+import psycopg
+from django.db import connections
+
+from . import wakeup
+from .sequencing import move_due_messages, sequence_on
+from .storage import make_partitions_ahead
+
+logger = logging.getLogger("pubsub.coordinating")
+
+HOUSEKEEPING_S = 30
+
+_STOP_WAITING = f"SELECT pg_advisory_unlock({wakeup.WAITING})"
+_START_WAITING = f"SELECT pg_advisory_lock({wakeup.WAITING})"
+_NEXT_DUE = "SELECT extract(epoch FROM min(deliver_at) - clock_timestamp()) FROM outbox_delayed_message"
+
+
+class Coordinator(threading.Thread):
+    """Runs until stopped; `moved` is set whenever a worker should look for work."""
+
+    def __init__(self, using: str, wait_period_s: float) -> None:
+        super().__init__(name="pubsub-coordinator", daemon=True)
+        self.using = using
+        self.wait_period_s = wait_period_s
+        self.moved = threading.Event()
+        self.connected = False
+        """Whether this thread sees to the numbering, or to somebody else doing it."""
+        self.leading = False
+        self._stopping = threading.Event()
+        self._housekeeping_due = 0.0
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.moved.set()
+
+    def run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with wakeup.dedicated_connection(self.using) as connection:
+                    if not wakeup.can_listen(connection):
+                        logger.warning("the database is behind a transaction pooler, where LISTEN cannot work: polling")
+                        return
+                    self._follow_or_lead(connection)
+            except psycopg.Error as error:
+                logger.warning("lost the connection that listens (%s); connecting again", error)
+            except Exception:
+                logger.exception("coordinating failed; starting again")
+            finally:
+                self.connected = self.leading = False
+                connections[self.using].close()
+            self.moved.set()  # from here on the worker must see for itself
+            self._stopping.wait(self.wait_period_s)
+
+    def _follow_or_lead(self, connection: psycopg.Connection[Any]) -> None:
+        connection.execute(f"LISTEN {wakeup.MOVED_CHANNEL}")
+        connection.execute(f"SELECT pg_advisory_lock_shared({wakeup.FOLLOWING})")
+        self.connected = True
+        while not self._stopping.is_set():
+            row = connection.execute(f"SELECT pg_try_advisory_lock({wakeup.LEADING})").fetchone()
+            if row == (True,):
+                connection.execute(f"SELECT pg_advisory_unlock_shared({wakeup.FOLLOWING})")
+                connection.execute(f"UNLISTEN {wakeup.MOVED_CHANNEL}")
+                self._lead(connection)
+                return
+            if self._wait(connection, self.wait_period_s):
+                self.moved.set()
+
+    def _lead(self, connection: psycopg.Connection[Any]) -> None:
+        logger.info("this process numbers the log now")
+        connection.execute(f"LISTEN {wakeup.HINT_CHANNEL}")
+        self.leading = True
+        first = ""
+        while not self._stopping.is_set():
+            self._keep_house()
+            done = sequence_on(connection, first)
+            first = ""
+            if not done.messages:
+                # Announced before the last look: who publishes from here on sees that somebody waits.
+                done = sequence_on(connection, _START_WAITING)
+                if not done.messages:
+                    self._wait(connection, self._until_next_due(connection))
+                first = _STOP_WAITING
+            if done.messages:
+                self.moved.set()
+                wakeup.tell_moved(connection, done.topic_ids)
+
+    def _keep_house(self) -> None:
+        if time.monotonic() >= self._housekeeping_due:
+            make_partitions_ahead(self.using)
+            self._housekeeping_due = time.monotonic() + HOUSEKEEPING_S
+
+    def _until_next_due(self, connection: psycopg.Connection[Any]) -> float:
+        """Seconds to wait for a hint: until a delayed message is due, at most."""
+        row = connection.execute(_NEXT_DUE).fetchone()
+        if row is None or row[0] is None:
+            return self.wait_period_s
+        if row[0] <= 0:
+            move_due_messages(self.using)
+            return 0
+        return min(float(row[0]), self.wait_period_s)
+
+    def _wait(self, connection: psycopg.Connection[Any], seconds: float) -> bool:
+        """Says whether a notification came."""
+        return any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
