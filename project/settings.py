@@ -95,11 +95,13 @@ PUBSUB_TYPES: dict[str, Callable[[str], Any]] = {
     "unknown_topic": str,
     "wait_period_ms": int,
 }
-PUBSUB = {
+PUBSUB: dict[str, Any] = {
     (key := name.removeprefix("PUBSUB_").lower()): converted(name, PUBSUB_TYPES.get(key, str))
     for name, value in os.environ.items()
     if name.startswith("PUBSUB_") and value
 }
+# The demo shop's topic; one of that name in the environment comes before.
+PUBSUB["topics"] = {"orders.events": {"total_partitions": 8}} | PUBSUB.get("topics", {})
 
 INSTALLED_APPS = [
     "django.contrib.admin",

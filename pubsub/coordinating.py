@@ -13,12 +13,18 @@ import psycopg
 from django.db import connections
 
 from . import wakeup
-from .sequencing import move_due_messages, sequence_on
+from .sequencing import Pass, move_due_messages, sequence_on
 from .storage import make_partitions_ahead
 
 logger = logging.getLogger("pubsub.coordinating")
 
 HOUSEKEEPING_S = 30
+
+PACE_S = 0.004
+"""From one pass that found something to the next."""
+
+FIRST_LOOK_S = 0.002
+"""How soon one that has begun to wait looks again; then ever more slowly, up to the wait period."""
 
 _STOP_WAITING = f"SELECT pg_advisory_unlock({wakeup.WAITING})"
 _START_WAITING = f"SELECT pg_advisory_lock({wakeup.WAITING})"
@@ -79,20 +85,33 @@ class Coordinator(threading.Thread):
         logger.info("this process numbers the log now")
         connection.execute(f"LISTEN {wakeup.HINT_CHANNEL}")
         self.leading = True
-        first = ""
+        withdraw = ""
         while not self._stopping.is_set():
             self._keep_house()
-            done = sequence_on(connection, first)
-            first = ""
-            if not done.messages:
-                # Announced before the last look: who publishes from here on sees that somebody waits.
-                done = sequence_on(connection, _START_WAITING)
-                if not done.messages:
-                    self._wait(connection, self._until_next_due(connection))
-                first = _STOP_WAITING
+            begun = time.monotonic()
+            done = sequence_on(connection, withdraw)
+            withdraw = ""
             if done.messages:
-                self.moved.set()
-                wakeup.tell_moved(connection, done.topic_ids)
+                # Under load a pause makes passes few and large; each costs a flush, however little it numbers.
+                self._tell(connection, done)
+                self._stopping.wait(max(0.0, PACE_S - (time.monotonic() - begun)))
+                continue
+            # Announced before the last look: who publishes from here on sees that somebody waits.
+            done = sequence_on(connection, _START_WAITING)
+            pause = FIRST_LOOK_S
+            while not done.messages and not self._stopping.is_set():
+                if self._wait(connection, min(pause, self._until_next_due(connection))):
+                    break
+                # Who had published when the announcement came, but not committed, saw nobody waiting.
+                done = sequence_on(connection)
+                pause = min(2 * pause, self.wait_period_s)
+            self._tell(connection, done)
+            withdraw = _STOP_WAITING
+
+    def _tell(self, connection: psycopg.Connection[Any], done: Pass) -> None:
+        if done.messages:
+            self.moved.set()
+            wakeup.tell_moved(connection, done.topic_ids)
 
     def _keep_house(self) -> None:
         if time.monotonic() >= self._housekeeping_due:

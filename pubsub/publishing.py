@@ -27,10 +27,7 @@ logger = logging.getLogger("pubsub.publishing")
 
 _COLUMNS = ("topic_id", "type", "key", "host_id", "user_id", "to_group", "payload", "metadata")
 
-_INSERT = (
-    f"INSERT INTO outbox_message_t (event_id, {', '.join(_COLUMNS)}) "  # noqa: S608
-    f"VALUES (%s{', %s' * len(_COLUMNS)})"
-)
+_INSERT = f"SELECT pubsub_publish_v1(%s{', %s' * len(_COLUMNS)})"
 _INSERT_DELAYED = (
     f"INSERT INTO outbox_delayed_message (deliver_at, event_id, {', '.join(_COLUMNS)}) "  # noqa: S608
     f"VALUES (%s, %s{', %s' * len(_COLUMNS)})"
@@ -71,9 +68,7 @@ def publish(
     alias = _alias_of_open_transaction(using)
     topic_number = topic_id(topic, alias)
     row = _row(topic_number, payload, type, key, host_id, user_id, metadata, to_group)
-    event_id = _write(alias, row, deliver_at, dedup_key)
-    wakeup.after_commit(alias)
-    return event_id
+    return _write(alias, row, deliver_at, dedup_key)
 
 
 def publish_many(topic: str, events: Iterable[Mapping[str, Any]], *, using: str | None = None) -> int:
@@ -119,11 +114,10 @@ def publish_many(topic: str, events: Iterable[Mapping[str, Any]], *, using: str 
                 with cursor.copy(_COPY) as copy:
                     for number, event in run:
                         copy.write_row(row_of(number, event))
+                wakeup.after_commit(alias)
             else:
                 for number, event in run:
                     _write(alias, row_of(number, event), event.get("deliver_at"), event.get("dedup_key"))
-    if count:
-        wakeup.after_commit(alias)
     return count
 
 
@@ -155,7 +149,6 @@ def publish_on_commit(topic: str, payload: Any, *, using: str | None = None, **o
     def publish_now() -> None:
         with transaction.atomic(using=alias):
             _write(alias, row, options.get("deliver_at"), options.get("dedup_key"))
-            wakeup.after_commit(alias)
 
     transaction.on_commit(publish_now, using=alias)
 
@@ -251,8 +244,10 @@ def _write(alias: str, row: tuple[Any, ...], deliver_at: dt.datetime | None, ded
                 return first_id
         if deliver_at is None:
             cursor.execute(_INSERT, (event_id, *row))
+            wakeup.after_commit(alias, cursor.fetchone()[0])
         else:
             cursor.execute(_INSERT_DELAYED, (deliver_at, event_id, *row))
+            wakeup.after_commit(alias)
     return event_id
 
 

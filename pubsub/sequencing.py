@@ -58,7 +58,7 @@ def in_read_committed(connection: psycopg.Connection[Any], statement: str, first
             row = cursor.fetchone()
         else:
             try:
-                cursor.execute(f"{first and first + ';'} BEGIN ISOLATION LEVEL READ COMMITTED; {statement}; COMMIT")
+                cursor.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; {first and first + ';'} {statement}; COMMIT")
             except psycopg.Error:
                 if not connection.closed:
                     connection.execute("ROLLBACK")

@@ -22,7 +22,10 @@ def prepare(using: str) -> None:
         cursor.execute("SELECT to_regclass('log_sequencer') IS NOT NULL")
         if cursor.fetchone() != (True,):
             return  # migrated back to zero, or with --fake
-        cursor.execute("INSERT INTO log_sequencer (id) VALUES (1) ON CONFLICT DO NOTHING")
+        cursor.execute(
+            "INSERT INTO log_sequencer (id, system_identifier) SELECT 1, system_identifier FROM pg_control_system() "
+            "ON CONFLICT DO NOTHING"
+        )
         cursor.execute(
             "INSERT INTO outbox_topics (id, name, total_partitions) VALUES (1, %s, %s) ON CONFLICT DO NOTHING",
             [topics.DEFAULT_TOPIC, conf().total_partitions],

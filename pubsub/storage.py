@@ -55,50 +55,64 @@ def make_partitions_ahead(using: str) -> list[str]:
 
 
 def _make_ahead(table: PartitionedTable, using: str) -> list[str]:
-    connection = connections[using]
-    size = conf().partition_rows
-    with connection.cursor() as cursor:
-        tip = _scalar(cursor, table.tip) or 0
-        upper = _scalar(cursor, load("partition_end"), [table.name]) or 1
-        if upper > tip + AHEAD * size:
-            return []
-        overflowed = _scalar(cursor, f"SELECT EXISTS (SELECT FROM {table.name}_default)")  # noqa: S608
     made = []
-    if overflowed:
-        lower, upper = upper, tip + size
-        _turn_default_into_partition(table, lower, upper, using)
-        made.append(f"{table.name}_{lower}")
-    while upper <= tip + AHEAD * size:
-        with transaction.atomic(using=using), connection.cursor() as cursor:
-            cursor.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
-            name = _scalar(cursor, "SELECT pubsub_add_partition_v1(%s, %s, %s)", [table.name, upper, upper + size])
-        if name is None:
-            break  # another process is doing the same
-        made.append(name)
-        upper += size
+    with connections[using].cursor() as cursor:
+        while True:
+            lower, upper = _next_bounds(cursor, table)
+            if upper is None:
+                break
+            overflowed = _scalar(cursor, f"SELECT EXISTS (SELECT FROM {table.name}_default)")  # noqa: S608
+            if overflowed:
+                _prove_bounds_of_default(cursor, table, using, lower, upper)
+            with transaction.atomic(using=using):
+                cursor.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+                if not _scalar(cursor, "SELECT pg_try_advisory_xact_lock(hashtext('pubsub partitions'))"):
+                    break  # another process is doing the same …
+                if _end(cursor, table) != lower:
+                    continue  # … or has just done it
+                if overflowed:
+                    _turn_default_into_partition(cursor, table, lower, upper)
+                else:
+                    cursor.execute("SELECT pubsub_add_partition_v1(%s, %s, %s)", [table.name, lower, upper])
+            made.append(f"{table.name}_{lower}")
     return made
 
 
-def _turn_default_into_partition(table: PartitionedTable, lower: int, upper: int, using: str) -> None:
+def _next_bounds(cursor: Any, table: PartitionedTable) -> tuple[int, int | None]:
+    """Where the next partition begins and ends; it has no end if enough of them stand ready."""
+    size = conf().partition_rows
+    tip = _scalar(cursor, table.tip) or 0
+    lower = _end(cursor, table)
+    if lower > tip + AHEAD * size:
+        return lower, None
+    # Where ids have run past the last partition, this one takes in all that has gathered in the default one.
+    return lower, max(lower, tip) + size
+
+
+def _end(cursor: Any, table: PartitionedTable) -> int:
+    return _scalar(cursor, load("partition_end"), [table.name]) or 1
+
+
+def _prove_bounds_of_default(cursor: Any, table: PartitionedTable, using: str, lower: int, upper: int) -> None:
+    """Under a lock that lets writers through, which spares a scan of all rows under one that does not."""
+    default = f"{table.name}_default"
+    for statement in (
+        f"ALTER TABLE {default} DROP CONSTRAINT IF EXISTS bounds, "
+        f"ADD CONSTRAINT bounds CHECK ({table.column} >= {lower} AND {table.column} < {upper}) NOT VALID",
+        f"ALTER TABLE {default} VALIDATE CONSTRAINT bounds",
+    ):
+        with transaction.atomic(using=using):
+            cursor.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+            cursor.execute(statement)
+
+
+def _turn_default_into_partition(cursor: Any, table: PartitionedTable, lower: int, upper: int) -> None:
     default, child = f"{table.name}_default", f"{table.name}_{lower}"
-    bounds = f"{table.column} >= {lower} AND {table.column} < {upper}"
-    with connections[using].cursor() as cursor:
-        # Proving the bounds beforehand, under a lock that lets writers through, spares a scan under one that does not.
-        cursor.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
-        try:
-            cursor.execute(f"ALTER TABLE {default} DROP CONSTRAINT IF EXISTS bounds")
-            cursor.execute(f"ALTER TABLE {default} ADD CONSTRAINT bounds CHECK ({bounds}) NOT VALID")
-            cursor.execute(f"ALTER TABLE {default} VALIDATE CONSTRAINT bounds")
-            with transaction.atomic(using=using):
-                cursor.execute(f"ALTER TABLE {table.name} DETACH PARTITION {default}")
-                cursor.execute(f"ALTER TABLE {default} RENAME TO {child}")
-                cursor.execute(
-                    f"ALTER TABLE {table.name} ATTACH PARTITION {child} FOR VALUES FROM ({lower}) TO ({upper})"
-                )
-                cursor.execute(f"ALTER TABLE {child} DROP CONSTRAINT bounds")
-                cursor.execute("SELECT pubsub_add_default_partition_v1(%s)", [table.name])
-        finally:
-            cursor.execute("RESET lock_timeout")
+    cursor.execute(f"ALTER TABLE {table.name} DETACH PARTITION {default}")
+    cursor.execute(f"ALTER TABLE {default} RENAME TO {child}")
+    cursor.execute(f"ALTER TABLE {table.name} ATTACH PARTITION {child} FOR VALUES FROM ({lower}) TO ({upper})")
+    cursor.execute(f"ALTER TABLE {child} DROP CONSTRAINT IF EXISTS bounds")
+    cursor.execute("SELECT pubsub_add_default_partition_v1(%s)", [table.name])
 
 
 def _scalar(cursor: Any, statement: str, parameters: list[Any] | None = None) -> Any:

@@ -89,8 +89,15 @@ def create_topics(connection: Any, declared: Mapping[str, Mapping[str, Any]]) ->
                 **options,
             }
             names, marks = ", ".join(columns), ", ".join(["%s"] * len(columns))
-            cursor.execute(
-                # The names are from the fixed set above.
-                f"INSERT INTO outbox_topics ({names}) VALUES ({marks}) ON CONFLICT (name) DO NOTHING",  # noqa: S608
-                list(columns.values()),
-            )
+            while not _exists(cursor, name):
+                # Again where the number is taken by an undeclared topic: the sequence has gone on to the next one.
+                cursor.execute(
+                    # The names are from the fixed set above.
+                    f"INSERT INTO outbox_topics ({names}) VALUES ({marks}) ON CONFLICT DO NOTHING",  # noqa: S608
+                    list(columns.values()),
+                )
+
+
+def _exists(cursor: Any, name: str) -> bool:
+    cursor.execute("SELECT FROM outbox_topics WHERE name = %s", [name])
+    return cursor.fetchone() is not None

@@ -3,10 +3,11 @@
 Hints save waiting and carry nothing: everybody also polls, so a lost one costs time and never an event. A publisher
 notifies after its commit, when no lock of its own is held, and only if somebody waits to be woken.
 
-Somebody waits exactly while an exclusive advisory lock is held; asking is to try for it, shared. A waiter first takes
-the lock and then looks for work once more, so no event falls between.
+Somebody waits exactly while an exclusive advisory lock is held; asking is to try for it, shared. The question travels
+with the insert, so that under load, when nobody waits, a hint costs nothing at all.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,31 +30,51 @@ FOLLOWING = f"{_FAMILY}, 3"
 """Shared by all that wait to be told what moved."""
 
 # Losing a notification in a crash costs nothing, so its commit need not wait for the disk.
-_HINT = (
-    f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{HINT_CHANNEL}', '') "
-    f"WHERE NOT pg_try_advisory_xact_lock_shared({WAITING})"
-)
+_NOTIFY = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{HINT_CHANNEL}', '')"
+_ASK_AND_NOTIFY = f"{_NOTIFY} WHERE NOT pg_try_advisory_xact_lock_shared({WAITING})"
 _TELL = (
     "SELECT set_config('synchronous_commit', 'off', true), pg_notify('{channel}', '{payload}') "
     f"WHERE NOT pg_try_advisory_xact_lock({FOLLOWING})"
 )
 
+ANSWER_HOLDS_S = 0.02
+"""Seconds for which the answer that came with an insert is good enough. Who begins to wait in between looks again after
+a few milliseconds, then ever more slowly; a transaction that takes longer than this asks anew after its commit."""
 
-def after_commit(alias: str) -> None:
-    """Registers one hint per transaction, however many events it publishes."""
-    connection = connections[alias]
+
+class Hint:
+    """What one transaction has to say after its commit, however many events it publishes."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+        self.somebody_waits = False
+        self.asked_at = float("-inf")
+
+    def __call__(self) -> None:
+        if self.somebody_waits:
+            statement = _NOTIFY
+        elif time.monotonic() - self.asked_at > ANSWER_HOLDS_S:
+            statement = _ASK_AND_NOTIFY
+        else:
+            return
+        # In autocommit: no transaction of the caller's holds PostgreSQL's notify lock.
+        with connections[self.alias].cursor() as cursor:
+            cursor.execute(statement)
+
+
+def after_commit(alias: str, somebody_waits: bool | None = None) -> None:
+    """Sees to it that whoever waits is woken after the commit. None: it has not been asked whether anybody does."""
+    connection: Any = connections[alias]
     if not connection.in_atomic_block:
         return  # manual transaction management has no commit hooks; polling finds the event
     # Django replaces the list of hooks when the transaction ends or a savepoint is undone, and only then.
-    if getattr(connection, "_pubsub_hooks", None) is not connection.run_on_commit:
-        transaction.on_commit(lambda: hint(alias), using=alias, robust=True)
-        connection._pubsub_hooks = connection.run_on_commit  # type: ignore[attr-defined]
-
-
-def hint(alias: str) -> None:
-    """Wakes whoever numbers, if it waits."""
-    with connections[alias].cursor() as cursor:
-        cursor.execute(_HINT)
+    hooks, hint = getattr(connection, "_pubsub_hint", (None, None))
+    if hooks is not connection.run_on_commit:
+        hint = Hint(alias)
+        transaction.on_commit(hint, using=alias, robust=True)
+        connection._pubsub_hint = connection.run_on_commit, hint
+    hint.somebody_waits |= bool(somebody_waits)
+    hint.asked_at = float("-inf") if somebody_waits is None else time.monotonic()
 
 
 def tell_moved(connection: psycopg.Connection[Any], topic_ids: Sequence[int]) -> None:

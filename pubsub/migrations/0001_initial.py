@@ -961,6 +961,8 @@ class Migration(migrations.Migration):
         ),
         run_sql_file("hot_rows"),
         run_sql_file("partitions_v1"),
+        run_sql_file("publish_v1"),
+        run_sql_file("unfinished_v1"),
         run_sql_file("sequence_v1"),
         run_sql_file("reanchor_v1"),
         run_sql_file("outbox_log_v"),

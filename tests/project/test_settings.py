@@ -45,9 +45,12 @@ def database(checkout: Path, query: str = "") -> Any:
     return read(checkout, "DATABASES", SECRET_KEY=KEY, DATABASE_URL=NO_DATABASE + query)["default"]
 
 
+SHOP = {"orders.events": {"total_partitions": 8}}
+
+
 def test_the_defaults_are_those_of_production(checkout: Path) -> None:
     names = ("DEBUG", "SECRET_KEY", "ALLOWED_HOSTS", "SECURE_SSL_REDIRECT", "SESSION_COOKIE_SECURE", "USE_TZ", "PUBSUB")
-    assert read(checkout, *names, SECRET_KEY=KEY) == [False, KEY, [], True, True, True, {}]
+    assert read(checkout, *names, SECRET_KEY=KEY) == [False, KEY, [], True, True, True, {"topics": SHOP}]
 
 
 def test_without_a_secret_key_the_error_says_what_to_set(checkout: Path) -> None:
@@ -70,7 +73,7 @@ def test_development_makes_a_secret_key_and_keeps_it(checkout: Path) -> None:
 def test_dotenv_is_read_and_the_environment_comes_first(checkout: Path) -> None:
     (checkout / ".env").write_text(f"SECRET_KEY={KEY}\nALLOWED_HOSTS=a.example,b.example\nPUBSUB_BATCH_SIZE=7\n")
     assert read(checkout, "SECRET_KEY", "ALLOWED_HOSTS") == [KEY, ["a.example", "b.example"]]
-    assert read(checkout, "PUBSUB", PUBSUB_BATCH_SIZE="8") == {"batch_size": 8}
+    assert read(checkout, "PUBSUB", PUBSUB_BATCH_SIZE="8") == {"batch_size": 8, "topics": SHOP}
     assert read(checkout, "ALLOWED_HOSTS", SECRET_KEY=KEY, ENV_FILE="") == []
 
 
@@ -88,7 +91,7 @@ def test_every_pubsub_variable_becomes_a_typed_key(checkout: Path) -> None:
     assert found == {
         "batch_size": 200,
         "unknown_topic": "create",
-        "topics": {"orders": {"total_partitions": 2}},
+        "topics": SHOP | {"orders": {"total_partitions": 2}},
         "batchsize": "left to the system check",
     }
 

@@ -6,8 +6,6 @@ LANGUAGE plpgsql
 SET jit = off
 AS $$
 DECLARE
-    present pg_snapshot;
-    mine xid8 := pg_current_xact_id();
     unnumbered bigint;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -22,17 +20,12 @@ BEGIN
     WHERE xid >= (SELECT pg_snapshot_xmin(pg_current_snapshot()))
       AND EXISTS (SELECT FROM log_entry WHERE message_id = outbox_message_t.id);
     -- … and what has none must.
-    UPDATE outbox_message_t SET xid = mine
+    UPDATE outbox_message_t SET xid = pg_current_xact_id()
     WHERE NOT EXISTS (SELECT FROM log_entry WHERE message_id = outbox_message_t.id);
     GET DIAGNOSTICS unnumbered = ROW_COUNT;
 
-    -- A transaction's own snapshot counts the transaction itself as over; here it must count as still to come.
-    present := pg_current_snapshot();
     UPDATE log_sequencer
-    SET seen = format('%s:%s:%s', LEAST(pg_snapshot_xmin(present), mine), pg_snapshot_xmax(present),
-                      (SELECT string_agg(xid::text, ',' ORDER BY xid)
-                       FROM (SELECT pg_snapshot_xip(present) AS xid
-                             UNION SELECT mine WHERE mine < pg_snapshot_xmax(present)) AS unfinished))::pg_snapshot,
+    SET seen = pubsub_unfinished_v1(pg_current_snapshot()),
         system_identifier = (SELECT system_identifier FROM pg_control_system())
     WHERE id = 1;
     RETURN unnumbered;

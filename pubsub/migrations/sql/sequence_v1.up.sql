@@ -29,7 +29,13 @@ BEGIN
 
     SELECT * INTO state FROM log_sequencer WHERE id = 1;
     SELECT system_identifier INTO cluster FROM pg_control_system();
-    IF state.system_identifier <> cluster OR pg_snapshot_xmax(state.seen) > pg_snapshot_xmax(pg_current_snapshot()) THEN
+    IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
+        IF EXISTS (SELECT FROM outbox_message_t WHERE xid = pg_current_xact_id_if_assigned()) THEN
+            RAISE EXCEPTION 'pubsub_sequence_v1 was called in a transaction that has published'
+                USING HINT = 'Commit first: what is not committed has no place in the log.';
+        END IF;
+    END IF;
+    IF state.system_identifier IS DISTINCT FROM cluster OR pg_snapshot_xmax(state.seen) > pg_snapshot_xmax(pg_current_snapshot()) THEN
         outcome := 'foreign';
         RETURN;
     END IF;
@@ -53,14 +59,15 @@ BEGIN
 
     -- Only now, in a statement of its own: the snapshot of the one that locked may be older than the one stored.
     WITH fresh AS MATERIALIZED (
-        SELECT id, topic_id, transaction_id, coalesce(key, host_id, transaction_id::text) AS key
+        SELECT id, topic_id, xid, transaction_id, coalesce(key, host_id, transaction_id::text) AS key
         FROM outbox_message_t WHERE xid >= seen_xmax
         UNION ALL
-        SELECT id, topic_id, transaction_id, coalesce(key, host_id, transaction_id::text)
+        SELECT id, topic_id, xid, transaction_id, coalesce(key, host_id, transaction_id::text)
         FROM outbox_message_t WHERE xid = ANY (seen_xip)
     ), dated AS (
         -- By a transaction's last message: if A committed before B was published, all ids of A are smaller than it.
-        SELECT *, max(id) OVER (PARTITION BY transaction_id) AS last_id FROM fresh
+        -- Delayed messages are moved by a transaction of its own, and keep the publishers' transaction_ids.
+        SELECT *, max(id) OVER (PARTITION BY xid, transaction_id) AS last_id FROM fresh
     ), placed AS MATERIALIZED (
         SELECT dated.id, dated.topic_id,
                row_number() OVER (ORDER BY last_id, dated.id) AS place,
@@ -85,18 +92,20 @@ BEGIN
         INSERT INTO log_partition_counter AS counter (topic_id, partition_id, entries)
         SELECT topic_id, partition_id, count(*) FROM placed GROUP BY topic_id, partition_id ORDER BY 1, 2
         ON CONFLICT (topic_id, partition_id) DO UPDATE SET entries = counter.entries + excluded.entries
-    ), undeclared AS (
-        -- A plain INSERT may name a topic that nobody has made. Nothing is lost: the topic is made.
-        INSERT INTO outbox_topics (id, name, total_partitions)
-        SELECT topic_id, 'undeclared-topic-' || topic_id, 1 FROM moved
-        WHERE NOT EXISTS (SELECT FROM outbox_topics WHERE outbox_topics.id = topic_id)
-        ON CONFLICT DO NOTHING
     ), remembered AS (
         UPDATE log_sequencer
-        SET seen = pg_current_snapshot(), system_identifier = cluster,
-            next_position = next_position + (SELECT sum(n) FROM moved)
+        SET seen = pubsub_unfinished_v1(pg_current_snapshot()),
+            next_position = next_position + (SELECT coalesce(sum(n), 0) FROM moved)
         WHERE id = 1
     )
-    SELECT 'numbered', sum(n), array_agg(topic_id) INTO outcome, messages, topic_ids FROM moved;
+    SELECT CASE WHEN count(*) > 0 THEN 'numbered' ELSE 'idle' END, coalesce(sum(n), 0),
+           coalesce(array_agg(topic_id), '{}')
+    INTO outcome, messages, topic_ids FROM moved;
+
+    -- A plain INSERT may name a topic that nobody has made. Nothing is lost: the topic is made.
+    INSERT INTO outbox_topics (id, name, total_partitions)
+    SELECT missing, 'undeclared-topic-' || missing, 1 FROM unnest(topic_ids) AS missing
+    WHERE NOT EXISTS (SELECT FROM outbox_topics WHERE outbox_topics.id = missing)
+    ON CONFLICT DO NOTHING;
 END
 $$;

@@ -1,0 +1,1 @@
+DROP FUNCTION pubsub_unfinished_v1(pg_snapshot);
