@@ -23,6 +23,8 @@ HOUSEKEEPING_S = 30
 PACE_S = 0.004
 """From one pass that found something to the next."""
 
+STOP_LOOK_S = 0.5
+
 FIRST_LOOK_S = 0.002
 """How soon one that has begun to wait looks again; then ever more slowly, up to the wait period."""
 
@@ -129,5 +131,12 @@ class Coordinator(threading.Thread):
         return min(float(row[0]), self.wait_period_s)
 
     def _wait(self, connection: psycopg.Connection[Any], seconds: float) -> bool:
-        """Says whether a notification came."""
-        return any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
+        """Says whether a notification came. Looks up now and then whether it shall stop."""
+        until = time.monotonic() + seconds
+        while not self._stopping.is_set():
+            left = max(0.0, until - time.monotonic())
+            if any(True for _ in connection.notifies(timeout=min(left, STOP_LOOK_S), stop_after=1)):
+                return True
+            if left <= STOP_LOOK_S:
+                return False
+        return False

@@ -10,7 +10,7 @@ import itertools
 import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from asgiref.sync import sync_to_async
 from django.apps import apps
@@ -66,9 +66,12 @@ def publish(
     ...     event_id = publish("default", {"id": 1}, type="order.created", key=1)
     """
     alias = _alias_of_open_transaction(using)
-    topic_number = topic_id(topic, alias)
-    row = _row(topic_number, payload, type, key, host_id, user_id, metadata, to_group)
-    return _write(alias, row, deliver_at, dedup_key)
+    return _write(
+        alias,
+        _checked(
+            topic_id(topic, alias), payload, type, key, host_id, user_id, metadata, deliver_at, dedup_key, to_group
+        ),
+    )
 
 
 def publish_many(topic: str, events: Iterable[Mapping[str, Any]], *, using: str | None = None) -> int:
@@ -85,39 +88,26 @@ def publish_many(topic: str, events: Iterable[Mapping[str, Any]], *, using: str 
     topic_number = topic_id(topic, alias)
     count = 0
 
-    def numbered() -> Iterator[tuple[int, Mapping[str, Any]]]:
+    def checked() -> Iterator[_Checked]:
         nonlocal count
         for count, event in enumerate(events, start=1):
-            if not isinstance(event, Mapping) or "payload" not in event or not event.keys() <= _KNOWN_OPTIONS:
-                raise InvalidEvent(f"Event {count}: {_fault_of_options(event)}")
-            yield count, event
-
-    def row_of(number: int, event: Mapping[str, Any]) -> tuple[Any, ...]:
-        try:
-            return _row(
-                topic_number,
-                event["payload"],
-                event.get("type", ""),
-                event.get("key"),
-                event.get("host_id"),
-                event.get("user_id"),
-                event.get("metadata"),
-                event.get("to_group"),
-            )
-        except InvalidEvent as error:
-            raise InvalidEvent(f"Event {number}: {error}") from error
+            try:
+                _check_options(event)
+                yield _checked(topic_number, **event)
+            except InvalidEvent as error:
+                raise InvalidEvent(f"Event {count}: {error}") from error
 
     # In a savepoint, so that an invalid event among many leaves none of them even where the error is caught.
     with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
-        for plain, run in itertools.groupby(numbered(), key=lambda item: _is_plain(item[1])):
+        for plain, run in itertools.groupby(checked(), key=_is_plain):
             if plain:
                 with cursor.copy(_COPY) as copy:
-                    for number, event in run:
-                        copy.write_row(row_of(number, event))
+                    for event in run:
+                        copy.write_row(event.row)
                 wakeup.after_commit(alias)
             else:
-                for number, event in run:
-                    _write(alias, row_of(number, event), event.get("deliver_at"), event.get("dedup_key"))
+                for event in run:
+                    _write(alias, event)
     return count
 
 
@@ -132,23 +122,12 @@ def publish_on_commit(topic: str, payload: Any, *, using: str | None = None, **o
     >>> publish_on_commit("default", {"id": 1}, type="page.viewed")
     """
     alias = using or router.db_for_write(_message_model())
-    if not options.keys() <= _KNOWN_OPTIONS:
-        raise InvalidEvent(_fault_of_options({"payload": payload, **options}))
-    _check_moment(options.get("deliver_at"))
-    row = _row(
-        topic_id(topic, alias),
-        payload,
-        options.get("type", ""),
-        options.get("key"),
-        options.get("host_id"),
-        options.get("user_id"),
-        options.get("metadata"),
-        options.get("to_group"),
-    )
+    _check_options({"payload": payload, **options})
+    event = _checked(topic_id(topic, alias), payload, **options)
 
     def publish_now() -> None:
         with transaction.atomic(using=alias):
-            _write(alias, row, options.get("deliver_at"), options.get("dedup_key"))
+            _write(alias, event)
 
     transaction.on_commit(publish_now, using=alias)
 
@@ -197,23 +176,39 @@ def _alias_of_open_transaction(using: str | None) -> str:
     )
 
 
-def _row(
+class _Checked(NamedTuple):
+    """An event in which everything can be stored."""
+
+    row: tuple[Any, ...]
+    """The values of _COLUMNS."""
+    deliver_at: dt.datetime | None
+    dedup_key: str | None
+
+
+def _checked(
     topic_number: int,
     payload: Any,
-    type: str,
-    key: Any,
-    host_id: Any,
-    user_id: Any,
-    metadata: Mapping[str, Any] | None,
-    to_group: str | None,
-) -> tuple[Any, ...]:
+    type: str = "",
+    key: Any = None,
+    host_id: Any = None,
+    user_id: Any = None,
+    metadata: Mapping[str, Any] | None = None,
+    deliver_at: dt.datetime | None = None,
+    dedup_key: Any = None,
+    to_group: Any = None,
+) -> _Checked:
     if not isinstance(type, str):
         raise InvalidEvent(f"type must be a string such as 'order.created', not {type!r}.")
     if metadata is not None and not isinstance(metadata, dict):
         if not isinstance(metadata, Mapping):
             raise InvalidEvent(f"metadata must be a mapping, not {metadata!r}.")
         metadata = dict(metadata)
-    return (
+    if deliver_at is not None and (not isinstance(deliver_at, dt.datetime) or deliver_at.tzinfo is None):
+        raise InvalidEvent(
+            f"deliver_at must be a datetime with a time zone, such as timezone.now() + timedelta(hours=1), "
+            f"not {deliver_at!r}."
+        )
+    row = (
         topic_number,
         check_text("type", type) if type else "",
         _text("key", key),
@@ -223,6 +218,7 @@ def _row(
         to_json("payload", payload),
         to_json("metadata", metadata) if metadata else "{}",
     )
+    return _Checked(row, deliver_at, _text("dedup_key", dedup_key) or None)
 
 
 def _text(field: str, value: Any) -> str | None:
@@ -234,19 +230,18 @@ def _text(field: str, value: Any) -> str | None:
     return check_text(field, str(value))
 
 
-def _write(alias: str, row: tuple[Any, ...], deliver_at: dt.datetime | None, dedup_key: str | None) -> uuid.UUID:
-    _check_moment(deliver_at)
+def _write(alias: str, event: _Checked) -> uuid.UUID:
     event_id = uuid.uuid4()
     with connections[alias].cursor() as cursor:
-        if dedup_key:
-            first_id = _first_of_key(cursor, row[0], check_text("dedup_key", str(dedup_key)), event_id)
+        if event.dedup_key:
+            first_id = _first_of_key(cursor, event.row[0], event.dedup_key, event_id)
             if first_id != event_id:
                 return first_id
-        if deliver_at is None:
-            cursor.execute(_INSERT, (event_id, *row))
+        if event.deliver_at is None:
+            cursor.execute(_INSERT, (event_id, *event.row))
             wakeup.after_commit(alias, cursor.fetchone()[0])
         else:
-            cursor.execute(_INSERT_DELAYED, (deliver_at, event_id, *row))
+            cursor.execute(_INSERT_DELAYED, (event.deliver_at, event_id, *event.row))
             wakeup.after_commit(alias)
     return event_id
 
@@ -268,26 +263,17 @@ def _first_of_key(cursor: Any, topic_number: int, dedup_key: str, event_id: uuid
         # Somebody took the key between the two statements: the first one finds it now.
 
 
-def _check_moment(deliver_at: Any) -> None:
-    if deliver_at is None:
-        return
-    if not isinstance(deliver_at, dt.datetime) or deliver_at.tzinfo is None:
-        raise InvalidEvent(
-            f"deliver_at must be a datetime with a time zone, such as timezone.now() + timedelta(hours=1), "
-            f"not {deliver_at!r}."
-        )
+def _is_plain(event: _Checked) -> bool:
+    return event.deliver_at is None and event.dedup_key is None
 
 
-def _is_plain(event: Mapping[str, Any]) -> bool:
-    return event.get("deliver_at") is None and not event.get("dedup_key")
-
-
-def _fault_of_options(event: Any) -> str:
+def _check_options(event: Any) -> None:
     if not isinstance(event, Mapping):
-        return f"expected a mapping such as {{'payload': …, 'type': …}}, not {event!r:.200}."
+        raise InvalidEvent(f"expected a mapping such as {{'payload': …, 'type': …}}, not {event!r:.200}.")
     if "payload" not in event:
-        return "payload is missing."
-    unknown = sorted(map(str, event.keys() - _KNOWN_OPTIONS))
-    nearest = difflib.get_close_matches(unknown[0], _OPTIONS, n=1)
-    hint = f'did you mean "{nearest[0]}"?' if nearest else f"known are {', '.join(_OPTIONS)}."
-    return f'there is no option "{unknown[0]}"; {hint}'
+        raise InvalidEvent("payload is missing.")
+    if not event.keys() <= _KNOWN_OPTIONS:
+        unknown = min(map(str, event.keys() - _KNOWN_OPTIONS))
+        nearest = difflib.get_close_matches(unknown, _OPTIONS, n=1)
+        hint = f'did you mean "{nearest[0]}"?' if nearest else f"known are {', '.join(_OPTIONS)}."
+        raise InvalidEvent(f'there is no option "{unknown}"; {hint}')

@@ -18,6 +18,9 @@ logger = logging.getLogger("pubsub.storage")
 AHEAD = 3
 """Partitions that stand ready beyond the one being filled."""
 
+OVERFLOW_ROOM = 10
+"""Partitions' worth of numbers that one takes in when it is made of what gathered in the default partition."""
+
 LOCK_TIMEOUT_MS = 200
 """How long making a partition may wait for a lock, and so hold anybody off."""
 
@@ -57,62 +60,54 @@ def make_partitions_ahead(using: str) -> list[str]:
 def _make_ahead(table: PartitionedTable, using: str) -> list[str]:
     made = []
     with connections[using].cursor() as cursor:
-        while True:
-            lower, upper = _next_bounds(cursor, table)
-            if upper is None:
-                break
-            overflowed = _scalar(cursor, f"SELECT EXISTS (SELECT FROM {table.name}_default)")  # noqa: S608
-            if overflowed:
-                _prove_bounds_of_default(cursor, table, using, lower, upper)
+        while _is_needed(cursor, table):
+            # One step a transaction. Where a process was killed between two, the next one goes on from there.
             with transaction.atomic(using=using):
                 cursor.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
                 if not _scalar(cursor, "SELECT pg_try_advisory_xact_lock(hashtext('pubsub partitions'))"):
-                    break  # another process is doing the same …
-                if _end(cursor, table) != lower:
-                    continue  # … or has just done it
-                if overflowed:
-                    _turn_default_into_partition(cursor, table, lower, upper)
-                else:
-                    cursor.execute("SELECT pubsub_add_partition_v1(%s, %s, %s)", [table.name, lower, upper])
-            made.append(f"{table.name}_{lower}")
+                    break  # another process is doing the same
+                if _is_needed(cursor, table):
+                    made += _step(cursor, table)
     return made
 
 
-def _next_bounds(cursor: Any, table: PartitionedTable) -> tuple[int, int | None]:
-    """Where the next partition begins and ends; it has no end if enough of them stand ready."""
-    size = conf().partition_rows
-    tip = _scalar(cursor, table.tip) or 0
-    lower = _end(cursor, table)
-    if lower > tip + AHEAD * size:
-        return lower, None
-    # Where ids have run past the last partition, this one takes in all that has gathered in the default one.
-    return lower, max(lower, tip) + size
+def _is_needed(cursor: Any, table: PartitionedTable) -> bool:
+    return _end(cursor, table) <= _tip(cursor, table) + AHEAD * conf().partition_rows
+
+
+def _step(cursor: Any, table: PartitionedTable) -> list[str]:
+    size, default, lower = conf().partition_rows, f"{table.name}_default", _end(cursor, table)
+    cursor.execute(load("default_bounds"), [default])
+    bounds = cursor.fetchone()
+    if bounds is None and not _scalar(cursor, f"SELECT EXISTS (SELECT FROM {default})"):  # noqa: S608
+        cursor.execute("SELECT pubsub_add_partition_v1(%s, %s, %s)", [table.name, lower, lower + size])
+        return [f"{table.name}_{lower}"]
+    # Saying the bounds and proving them first, under locks that let writers through, spares a scan of all that has
+    # gathered under one that does not.
+    if bounds is None:
+        upper = _tip(cursor, table) + OVERFLOW_ROOM * size
+        said = f"{table.column} >= {lower} AND {table.column} < {upper}"
+        cursor.execute(f"ALTER TABLE {default} ADD CONSTRAINT bounds CHECK ({said}) NOT VALID")
+        return []
+    lower, upper, proved = bounds
+    if not proved:
+        cursor.execute(f"ALTER TABLE {default} VALIDATE CONSTRAINT bounds")
+        return []
+    child = f"{table.name}_{lower}"
+    cursor.execute(f"ALTER TABLE {table.name} DETACH PARTITION {default}")
+    cursor.execute(f"ALTER TABLE {default} RENAME TO {child}")
+    cursor.execute(f"ALTER TABLE {table.name} ATTACH PARTITION {child} FOR VALUES FROM ({lower}) TO ({upper})")
+    cursor.execute(f"ALTER TABLE {child} DROP CONSTRAINT bounds")
+    cursor.execute("SELECT pubsub_add_default_partition_v1(%s)", [table.name])
+    return [child]
+
+
+def _tip(cursor: Any, table: PartitionedTable) -> int:
+    return _scalar(cursor, table.tip) or 0
 
 
 def _end(cursor: Any, table: PartitionedTable) -> int:
     return _scalar(cursor, load("partition_end"), [table.name]) or 1
-
-
-def _prove_bounds_of_default(cursor: Any, table: PartitionedTable, using: str, lower: int, upper: int) -> None:
-    """Under a lock that lets writers through, which spares a scan of all rows under one that does not."""
-    default = f"{table.name}_default"
-    for statement in (
-        f"ALTER TABLE {default} DROP CONSTRAINT IF EXISTS bounds, "
-        f"ADD CONSTRAINT bounds CHECK ({table.column} >= {lower} AND {table.column} < {upper}) NOT VALID",
-        f"ALTER TABLE {default} VALIDATE CONSTRAINT bounds",
-    ):
-        with transaction.atomic(using=using):
-            cursor.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
-            cursor.execute(statement)
-
-
-def _turn_default_into_partition(cursor: Any, table: PartitionedTable, lower: int, upper: int) -> None:
-    default, child = f"{table.name}_default", f"{table.name}_{lower}"
-    cursor.execute(f"ALTER TABLE {table.name} DETACH PARTITION {default}")
-    cursor.execute(f"ALTER TABLE {default} RENAME TO {child}")
-    cursor.execute(f"ALTER TABLE {table.name} ATTACH PARTITION {child} FOR VALUES FROM ({lower}) TO ({upper})")
-    cursor.execute(f"ALTER TABLE {child} DROP CONSTRAINT IF EXISTS bounds")
-    cursor.execute("SELECT pubsub_add_default_partition_v1(%s)", [table.name])
 
 
 def _scalar(cursor: Any, statement: str, parameters: list[Any] | None = None) -> Any:

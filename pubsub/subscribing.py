@@ -45,7 +45,8 @@ class Declaration:
 
     @property
     def handler_name(self) -> str:
-        return f"{self.handler.__module__}.{self.handler.__qualname__}"
+        named = self.handler if hasattr(self.handler, "__qualname__") else type(self.handler)
+        return f"{named.__module__}.{named.__qualname__}"
 
 
 class Registry:

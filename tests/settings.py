@@ -21,3 +21,8 @@ ALLOWED_HOSTS = ["*"]
 DATABASES["default"]["CONN_MAX_AGE"] = 0
 # A name of its own for each run, so that two at once, in one checkout or on one server, stay apart.
 DATABASES["default"]["TEST"] = {"NAME": os.environ.get("TEST_DATABASE") or f"test_pubsub_{os.getpid()}"}
+
+INSTALLED_APPS = [*INSTALLED_APPS, "tests.testapp"]  # noqa: F405
+
+# The same database under another name, as a router may have it; tests must ask for it.
+DATABASES["other"] = {**DATABASES["default"], "TEST": {"MIRROR": "default"}}
