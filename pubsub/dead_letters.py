@@ -66,8 +66,8 @@ def retry_due(place: Place) -> int:
 def replay(ids: list[int], using: str) -> int:
     """Gives dead letters another attempt, now. Returns how many events that are.
 
-    The unit is the publisher's transaction: its events failed together and are tried together. Only those that are dead
-    change, in one statement, so that two people who press at once replay once.
+    The unit is the publisher's transaction, as far as it went to one partition: its events failed together and are
+    tried together. Only those that are dead change, in one statement, so that two people who press at once replay once.
     """
     with connections[using].cursor() as cursor:
         cursor.execute(load("replay"), {"ids": list(ids)})

@@ -10,6 +10,7 @@ from . import dead_letters
 from .conf import conf
 from .consuming import consume
 from .coordinating import Coordinator
+from .errors import PubSubError
 from .failures import is_transient
 from .reading import Place
 from .sequencing import move_due_messages, sequence
@@ -57,7 +58,9 @@ class Worker:
             self._coordinator.stop()
 
     def run(self) -> None:
-        """Works until stopped. A failure of the database is waited out; one of the set-up is raised."""
+        """Works until stopped, once. A failure of the database is waited out; one of the set-up is raised."""
+        if self._stopping.is_set():
+            raise PubSubError("This worker was stopped, or has run already; make a new one.")
         try:
             self._run()
         finally:

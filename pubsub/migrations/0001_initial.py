@@ -26,12 +26,7 @@ class Migration(migrations.Migration):
                         db_comment="Never reused; 1 is the default topic", primary_key=True, serialize=False
                     ),
                 ),
-                (
-                    "name",
-                    models.TextField(
-                        db_comment="What publishers and subscribers say", unique=True, verbose_name="name"
-                    ),
-                ),
+                ("name", models.TextField(db_comment="What publishers and subscribers say", verbose_name="name")),
                 (
                     "semantics",
                     models.TextField(
@@ -47,7 +42,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "total_partitions",
-                    models.PositiveIntegerField(
+                    models.IntegerField(
                         db_comment="Order is kept within a partition; as many consumers can work on a group as there are partitions",
                         db_default=8,
                         default=8,
@@ -77,6 +72,7 @@ class Migration(migrations.Migration):
                 "db_table_comment": "Topics: one gapless, ordered log each",
                 "ordering": ["name"],
                 "constraints": [
+                    models.UniqueConstraint(fields=("name",), name="outbox_topics_name"),
                     models.CheckConstraint(
                         condition=models.Q(("name", ""), _negated=True), name="outbox_topics_name_given"
                     ),
@@ -102,6 +98,7 @@ class Migration(migrations.Migration):
                 (
                     "topic",
                     models.ForeignKey(
+                        db_index=False,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="subscriptions",
                         to="pubsub.topic",
@@ -315,12 +312,15 @@ class Migration(migrations.Migration):
                         (
                             "payload",
                             models.JSONField(
-                                encoder=django.core.serializers.json.DjangoJSONEncoder, verbose_name="payload"
+                                db_comment="The event itself",
+                                encoder=django.core.serializers.json.DjangoJSONEncoder,
+                                verbose_name="payload",
                             ),
                         ),
                         (
                             "metadata",
                             models.JSONField(
+                                db_comment="What travels with the event: trace context, correlation, schema version",
                                 db_default=models.Value({}, models.JSONField()),
                                 default=dict,
                                 encoder=django.core.serializers.json.DjangoJSONEncoder,
@@ -353,6 +353,7 @@ class Migration(migrations.Migration):
                         (
                             "created_at",
                             models.DateTimeField(
+                                db_comment="When it was published, by the database's clock",
                                 db_default=pubsub.models.fields.ClockTimestamp(),
                                 editable=False,
                                 verbose_name="published",
@@ -364,7 +365,7 @@ class Migration(migrations.Migration):
                         "verbose_name_plural": "messages",
                         "db_table": "outbox_message_t",
                         "db_table_comment": "Published events; insert-only, partitioned by id, retired by whole partitions",
-                        "indexes": [],
+                        "indexes": [models.Index(fields=["xid"], name="outbox_message_t_xid")],
                         "constraints": [],
                     },
                 ),
@@ -421,11 +422,16 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "payload",
-                    models.JSONField(encoder=django.core.serializers.json.DjangoJSONEncoder, verbose_name="payload"),
+                    models.JSONField(
+                        db_comment="The event itself",
+                        encoder=django.core.serializers.json.DjangoJSONEncoder,
+                        verbose_name="payload",
+                    ),
                 ),
                 (
                     "metadata",
                     models.JSONField(
+                        db_comment="What travels with the event: trace context, correlation, schema version",
                         db_default=models.Value({}, models.JSONField()),
                         default=dict,
                         encoder=django.core.serializers.json.DjangoJSONEncoder,
@@ -451,7 +457,10 @@ class Migration(migrations.Migration):
                 (
                     "created_at",
                     models.DateTimeField(
-                        db_default=pubsub.models.fields.ClockTimestamp(), editable=False, verbose_name="published"
+                        db_comment="When it was published, by the database's clock",
+                        db_default=pubsub.models.fields.ClockTimestamp(),
+                        editable=False,
+                        verbose_name="published",
                     ),
                 ),
             ],
@@ -824,7 +833,7 @@ class Migration(migrations.Migration):
                 ("exception_class", models.TextField(default="", verbose_name="exception")),
                 ("exception_message", models.TextField(default="", verbose_name="message")),
                 ("traceback", models.TextField(default="", verbose_name="traceback")),
-                ("attempts", models.PositiveIntegerField(default=1, verbose_name="attempts")),
+                ("attempts", models.IntegerField(default=1, verbose_name="attempts")),
                 (
                     "state",
                     models.TextField(
@@ -874,10 +883,17 @@ class Migration(migrations.Migration):
                         name="dead_letter_queue_due",
                     ),
                     models.Index(fields=["state", "-id"], name="dead_letter_queue_by_state"),
-                    models.Index(fields=["group_id", "transaction_id"], name="dead_letter_queue_transaction"),
+                    models.Index(fields=["transaction_id", "group_id"], name="dead_letter_queue_transaction"),
+                    models.Index(fields=["event_id"], name="dead_letter_queue_event"),
+                    models.Index(
+                        condition=models.Q(("key__isnull", False)), fields=["key"], name="dead_letter_queue_keyed"
+                    ),
                 ],
                 "constraints": [
                     models.UniqueConstraint(fields=("group_id", "topic", "c_offset"), name="dead_letter_queue_once"),
+                    models.CheckConstraint(
+                        condition=models.Q(("attempts__gte", 1)), name="dead_letter_queue_attempted"
+                    ),
                     models.CheckConstraint(
                         condition=models.Q(("state__in", ["retrying", "dead", "resolved", "discarded"])),
                         name="dead_letter_queue_state_known",

@@ -38,7 +38,7 @@ class DeadLetter(models.Model):
     exception_class = models.TextField(_("exception"), default="")
     exception_message = models.TextField(_("message"), default="")
     traceback = models.TextField(_("traceback"), default="")
-    attempts = models.PositiveIntegerField(_("attempts"), default=1)
+    attempts = models.IntegerField(_("attempts"), default=1)
     state = models.TextField(_("state"), choices=State, default=State.DEAD, db_default=State.DEAD)
     next_attempt_at = models.DateTimeField(_("next attempt"), null=True, db_comment="Set while the state is retrying")
     created_at = models.DateTimeField(_("failed first"), db_default=ClockTimestamp(), editable=False)
@@ -51,6 +51,7 @@ class DeadLetter(models.Model):
         verbose_name_plural = _("dead letters")
         constraints = [
             models.UniqueConstraint(fields=["group_id", "topic", "c_offset"], name="dead_letter_queue_once"),
+            models.CheckConstraint(condition=Q(attempts__gte=1), name="dead_letter_queue_attempted"),
             models.CheckConstraint(
                 condition=Q(state__in=["retrying", "dead", "resolved", "discarded"]),
                 name="dead_letter_queue_state_known",
@@ -68,7 +69,9 @@ class DeadLetter(models.Model):
                 condition=Q(state="retrying"),
             ),
             models.Index(fields=["state", "-id"], name="dead_letter_queue_by_state"),
-            models.Index(fields=["group_id", "transaction_id"], name="dead_letter_queue_transaction"),
+            models.Index(fields=["transaction_id", "group_id"], name="dead_letter_queue_transaction"),
+            models.Index(fields=["event_id"], name="dead_letter_queue_event"),
+            models.Index(fields=["key"], name="dead_letter_queue_keyed", condition=Q(key__isnull=False)),
         ]
         permissions = [
             ("replay_deadletter", _("Can replay dead letters")),
@@ -76,4 +79,4 @@ class DeadLetter(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.group_id} {self.topic_id}:{self.c_offset}"
+        return f"{self.group_id} {self.topic}:{self.c_offset}"

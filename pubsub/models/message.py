@@ -32,9 +32,13 @@ class MessageContent(models.Model):
     host_id = models.TextField(_("host"), null=True, db_comment="The tenant")
     user_id = models.TextField(_("user"), null=True, db_comment="Who caused the event")
     to_group = models.TextField(_("for group"), null=True, db_comment="Only this group handles it; null: every group")
-    payload = models.JSONField(_("payload"), encoder=DjangoJSONEncoder)
+    payload = models.JSONField(_("payload"), encoder=DjangoJSONEncoder, db_comment="The event itself")
     metadata = models.JSONField(
-        _("metadata"), encoder=DjangoJSONEncoder, default=dict, db_default=models.Value({}, models.JSONField())
+        _("metadata"),
+        encoder=DjangoJSONEncoder,
+        default=dict,
+        db_default=models.Value({}, models.JSONField()),
+        db_comment="What travels with the event: trace context, correlation, schema version",
     )
 
     class Meta:
@@ -59,13 +63,19 @@ class OutboxMessage(MessageContent):
         editable=False,
         db_comment="One value for all events of one transaction, whichever language inserted them",
     )
-    created_at = models.DateTimeField(_("published"), db_default=ClockTimestamp(), editable=False)
+    created_at = models.DateTimeField(
+        _("published"),
+        db_default=ClockTimestamp(),
+        editable=False,
+        db_comment="When it was published, by the database's clock",
+    )
 
     class Meta:
         db_table = "outbox_message_t"
         db_table_comment = "Published events; insert-only, partitioned by id, retired by whole partitions"
         verbose_name = _("message")
         verbose_name_plural = _("messages")
+        indexes = [models.Index(fields=["xid"], name="outbox_message_t_xid")]
 
     def __str__(self) -> str:
         return f"{self.type or 'message'} {self.event_id}"
@@ -82,7 +92,12 @@ class DelayedMessage(MessageContent):
         db_comment="Of the publisher's transaction; kept when the message moves to the outbox",
     )
     deliver_at = models.DateTimeField(_("deliver at"), db_comment="Not numbered, and so not seen, before this time")
-    created_at = models.DateTimeField(_("published"), db_default=ClockTimestamp(), editable=False)
+    created_at = models.DateTimeField(
+        _("published"),
+        db_default=ClockTimestamp(),
+        editable=False,
+        db_comment="When it was published, by the database's clock",
+    )
 
     class Meta:
         db_table = "outbox_delayed_message"

@@ -37,7 +37,7 @@ class Topic(models.Model):
     """A named log: ordered, gapless from offset 1. Topic 1 is the default one."""
 
     id = models.AutoField(primary_key=True, db_comment="Never reused; 1 is the default topic")
-    name = models.TextField(_("name"), unique=True, db_comment="What publishers and subscribers say")
+    name = models.TextField(_("name"), db_comment="What publishers and subscribers say")
     semantics = models.TextField(
         _("semantics"),
         choices=Semantics,
@@ -45,7 +45,7 @@ class Topic(models.Model):
         db_default=Semantics.PUB_SUB,
         db_comment="PUB_SUB: every group gets each message; QUEUE: one group whose members compete",
     )
-    total_partitions = models.PositiveIntegerField(
+    total_partitions = models.IntegerField(
         _("partitions"),
         default=8,
         db_default=8,
@@ -66,6 +66,7 @@ class Topic(models.Model):
         verbose_name_plural = _("topics")
         ordering = ["name"]
         constraints = [
+            models.UniqueConstraint(fields=["name"], name="outbox_topics_name"),
             models.CheckConstraint(condition=~Q(name=""), name="outbox_topics_name_given"),
             models.CheckConstraint(condition=Q(semantics__in=Semantics.values), name="outbox_topics_semantics_known"),
             models.CheckConstraint(condition=Q(total_partitions__gte=1), name="outbox_topics_has_partitions"),
@@ -81,7 +82,10 @@ class Topic(models.Model):
 class Subscription(models.Model):
     """A group's wish to read a topic: from where, what of it, and how."""
 
-    topic = models.ForeignKey(Topic, models.PROTECT, related_name="subscriptions", verbose_name=_("topic"))
+    # Found by the constraint on topic and group; an index of its own would be one more to keep.
+    topic = models.ForeignKey(
+        Topic, models.PROTECT, related_name="subscriptions", db_index=False, verbose_name=_("topic")
+    )
     group_id = models.TextField(_("group"), db_comment="The consumer group; groups read independently of one another")
     status = models.TextField(
         _("status"),

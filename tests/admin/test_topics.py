@@ -1,0 +1,93 @@
+"""Topics in the admin: added, kept as they were named, deleted if nothing refers to them."""
+
+import pytest
+from django.urls import reverse
+
+from pubsub import publish
+from pubsub.models import Topic
+from tests.admin.pages import text_of
+from tests.factories import (
+    ConsumerOffsetFactory,
+    DeadLetterFactory,
+    LogCounterFactory,
+    SubscriptionFactory,
+    TopicFactory,
+)
+
+pytestmark = pytest.mark.django_db
+
+TOPIC = {"name": "parcels.events", "semantics": "PUB_SUB", "total_partitions": "4", "retention": "7 00:00:00"}
+
+
+def test_a_topic_is_added(admin_client):
+    page = admin_client.get(reverse("admin:pubsub_topic_add"))
+    assert page.context["adminform"].form.initial["total_partitions"] == 8
+    admin_client.post(reverse("admin:pubsub_topic_add"), TOPIC)
+    topic = Topic.objects.get(name="parcels.events")
+    assert topic.total_partitions == 4
+    LogCounterFactory(topic=topic, next_offset=2)
+    assert "4 7 days, 0:00:00 1" in text_of(admin_client.get(reverse("admin:pubsub_topic_changelist")))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error"),
+    [
+        ("name", "orders events", "cannot be the name of a topic"),
+        ("name", "", "This field is required"),
+        ("name", "default", "already exists"),
+        ("total_partitions", "0", "at least one partition"),
+        ("retention", "-1 00:00:00", "less than no time"),
+        ("retention", "soon", "Enter a valid duration"),
+    ],
+)
+def test_a_topic_that_cannot_work_is_refused(admin_client, field, value, error):
+    before = Topic.objects.count()
+    page = admin_client.post(reverse("admin:pubsub_topic_add"), {**TOPIC, field: value})
+    assert error in text_of(page)
+    assert Topic.objects.count() == before
+
+
+def test_a_topic_keeps_its_name_and_its_partitions(admin_client):
+    topic = TopicFactory(name="before", total_partitions=4)
+    admin_client.post(
+        reverse("admin:pubsub_topic_change", args=[topic.pk]),
+        {"name": "after", "total_partitions": "9", "semantics": "QUEUE", "retention": "1 00:00:00"},
+    )
+    topic.refresh_from_db()
+    assert (topic.name, topic.total_partitions, topic.semantics, topic.retention.days) == ("before", 4, "QUEUE", 1)
+
+
+def test_a_topic_that_nothing_refers_to_is_deleted(admin_client):
+    topic = TopicFactory()
+    admin_client.post(reverse("admin:pubsub_topic_delete", args=[topic.pk]), {"post": "yes"})
+    assert not Topic.objects.filter(pk=topic.pk).exists()
+
+
+@pytest.mark.parametrize(
+    ("refer", "reason"),
+    [
+        (lambda topic: publish(topic.name, {}), "messages wait for their places in its log"),
+        (lambda topic: LogCounterFactory(topic=topic, next_offset=1235), "1,234 messages in its log"),
+        (lambda topic: SubscriptionFactory(topic=topic), "groups are subscribed to it"),
+        (lambda topic: ConsumerOffsetFactory(topic=topic), "groups have their places in it"),
+        (lambda topic: DeadLetterFactory(topic=topic), "dead letters come from it"),
+    ],
+    ids=["message", "log", "subscription", "place", "dead letter"],
+)
+@pytest.mark.parametrize("several", [False, True])
+def test_a_topic_that_something_refers_to_stays(admin_client, refer, reason, several):
+    topic = TopicFactory()
+    refer(topic)
+    if several:
+        address = reverse("admin:pubsub_topic_changelist")
+        form = {"action": "delete_selected", "_selected_action": [topic.pk, TopicFactory().pk]}
+    else:
+        address, form = reverse("admin:pubsub_topic_delete", args=[topic.pk]), {}
+    assert f"{topic}: {reason}" in text_of(admin_client.post(address, form))
+    admin_client.post(address, {**form, "post": "yes"})
+    assert Topic.objects.filter(pk=topic.pk).exists()
+
+
+def test_the_default_topic_stays(admin_client):
+    admin_client.post(reverse("admin:pubsub_topic_delete", args=[1]), {"post": "yes"})
+    assert Topic.objects.filter(pk=1).exists()

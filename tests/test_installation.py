@@ -1,0 +1,119 @@
+"""The schema installs as an ordinary role, beside whatever else is there, and goes without leaving anything."""
+
+import os
+import re
+from contextlib import contextmanager
+
+import pytest
+from django.core.management import call_command
+from django.db import connection, transaction
+
+from pubsub import publish
+from pubsub.models import DeadLetter, DedupKey, Sequencer, Topic
+from pubsub.sequencing import sequence
+from pubsub.subscribing import Declaration
+from pubsub.topics import forget_ids
+from pubsub.worker import Worker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ROLE = f"ordinary_{os.getpid()}"
+
+OBJECTS = """
+    SELECT relname FROM pg_class WHERE relnamespace = 'elsewhere'::regnamespace
+    UNION ALL SELECT proname FROM pg_proc WHERE pronamespace = 'elsewhere'::regnamespace
+    UNION ALL SELECT typname FROM pg_type WHERE typnamespace = 'elsewhere'::regnamespace
+"""
+
+
+@pytest.fixture
+def elsewhere(transactional_db):
+    """The same database, as a role that owns one schema, which isn't `public`, and may do nothing else."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD 'ordinary'")
+        cursor.execute(f"CREATE SCHEMA elsewhere AUTHORIZATION {ROLE}")
+    options = {**connection.settings_dict["OPTIONS"], "options": "-c search_path=elsewhere"}
+    try:
+        with connected_with(USER=ROLE, PASSWORD="ordinary", OPTIONS=options):
+            yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP OWNED BY {ROLE} CASCADE")
+            cursor.execute(f"DROP ROLE {ROLE}")
+
+
+@contextmanager
+def connected_with(**settings):
+    before = {name: connection.settings_dict[name] for name in settings}
+    connection.close()
+    connection.settings_dict.update(settings)
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.update(before)
+        forget_ids()
+
+
+def migrate(target=None):
+    call_command("migrate", "pubsub", *([target] if target else []), verbosity=0)
+
+
+def objects():
+    with connection.cursor() as cursor:
+        cursor.execute(OBJECTS)
+        return {name for (name,) in cursor.fetchall() if not re.fullmatch(r"_?django_migrations(_\w+)?", name)}
+
+
+def assert_that_events_arrive():
+    def handle(event):
+        if event.payload == "fail":
+            raise ValueError("as it should")
+        # In the transaction that moves the cursor, so that it happens once, though a batch with a failure is run again.
+        DedupKey.objects.create(
+            topic_id=1, dedup_key=f"{event.payload} at {event.offset}", event_id=event.id, expires_at=event.created_at
+        )
+
+    def drain():
+        Worker([Declaration(topic="default", group="readers", handler=handle)], using="default", drain=True).run()
+
+    drain()  # joins the log, at its end
+    for payload in ("first", "fail", "second"):
+        with transaction.atomic():
+            publish("default", payload, key="k")
+    drain()
+    assert set(DedupKey.objects.values_list("dedup_key", flat=True)) == {"first at 1", "second at 3"}
+    assert list(DeadLetter.objects.values_list("payload", flat=True)) == ["fail"]
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_an_ordinary_role_installs_and_uses_it_in_a_schema_of_its_own():
+    migrate()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT rolsuper, current_schemas(false) FROM pg_roles WHERE rolname = current_user")
+        assert cursor.fetchone() == (False, ["elsewhere"])
+    assert_that_events_arrive()
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_it_goes_without_leaving_anything_and_comes_back():
+    migrate()
+    assert {"outbox_message_t", "log_entry_default", "consumer_lag_v", "pubsub_sequence_v1"} <= objects()
+    assert_that_events_arrive()
+    migrate("zero")
+    assert objects() == set()
+    migrate()
+    assert_that_events_arrive()
+
+
+def test_publishing_works_after_a_flush():
+    """Which is also what a TransactionTestCase does after each test."""
+    Topic.objects.create(name="made.by.hand")
+    with transaction.atomic():
+        publish("made.by.hand", {})
+    sequence("default")
+    call_command("flush", interactive=False, verbosity=0)
+    assert Sequencer.objects.count() == 1
+    assert list(Topic.objects.filter(pk=1).values_list("name", flat=True)) == ["default"]
+    assert_that_events_arrive()
+    assert Topic.objects.create(name="made.by.hand").pk > 1
