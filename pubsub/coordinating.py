@@ -13,12 +13,10 @@ import psycopg
 from django.db import connections
 
 from . import wakeup
+from .housekeeping import Housekeeper
 from .sequencing import Pass, move_due_messages, sequence_on
-from .storage import make_partitions_ahead
 
 logger = logging.getLogger("pubsub.coordinating")
-
-HOUSEKEEPING_S = 30
 
 PACE_S = 0.004
 """From one pass that found something to the next."""
@@ -45,7 +43,7 @@ class Coordinator(threading.Thread):
         """Whether this thread sees to the numbering, or to somebody else doing it."""
         self.leading = False
         self._stopping = threading.Event()
-        self._housekeeping_due = 0.0
+        self._housekeeper = Housekeeper(using)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -89,7 +87,7 @@ class Coordinator(threading.Thread):
         self.leading = True
         withdraw = ""
         while not self._stopping.is_set():
-            self._keep_house()
+            self._housekeeper.keep_house()
             begun = time.monotonic()
             done = sequence_on(connection, withdraw)
             withdraw = ""
@@ -104,6 +102,7 @@ class Coordinator(threading.Thread):
             while not done.messages and not self._stopping.is_set():
                 if self._wait(connection, min(pause, self._until_next_due(connection))):
                     break
+                self._housekeeper.keep_house()
                 # Who had published when the announcement came, but not committed, saw nobody waiting.
                 done = sequence_on(connection)
                 pause = min(2 * pause, self.wait_period_s)
@@ -114,11 +113,6 @@ class Coordinator(threading.Thread):
         if done.messages:
             self.moved.set()
             wakeup.tell_moved(connection, done.topic_ids)
-
-    def _keep_house(self) -> None:
-        if time.monotonic() >= self._housekeeping_due:
-            make_partitions_ahead(self.using)
-            self._housekeeping_due = time.monotonic() + HOUSEKEEPING_S
 
     def _until_next_due(self, connection: psycopg.Connection[Any]) -> float:
         """Seconds to wait for a hint: until a delayed message is due, at most."""

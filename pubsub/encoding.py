@@ -18,8 +18,7 @@ def to_json(field: str, value: Any) -> str:
     '{"total":3}'
     >>> to_json("payload", {"items": [{"name": "nul \x00"}]})
     Traceback (most recent call last):
-    pubsub.errors.InvalidEvent: payload["items"][0]["name"] contains the character \u0000, which PostgreSQL cannot \
-store; remove it.
+    pubsub.errors.InvalidEvent: payload["items"][0]["name"] contains the character \u0000, …
     """
     try:
         text = _encode(value)

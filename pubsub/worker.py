@@ -12,10 +12,10 @@ from .consuming import consume
 from .coordinating import Coordinator
 from .errors import PubSubError
 from .failures import is_transient
+from .housekeeping import Housekeeper
 from .reading import Place
 from .sequencing import move_due_messages, sequence
 from .sql import load
-from .storage import make_partitions_ahead
 from .subscribing import Declaration, enrol
 
 logger = logging.getLogger("pubsub.worker")
@@ -49,6 +49,7 @@ class Worker:
         self.passed = 0
         self.failed = 0
         self._stopping = threading.Event()
+        self._housekeeper = Housekeeper(using)
         self._coordinator = Coordinator(using, self.wait_period_s) if listen and not drain else None
 
     def stop(self) -> None:
@@ -95,7 +96,7 @@ class Worker:
                 told = self._wait()
 
     def _set_up(self) -> None:
-        make_partitions_ahead(self.using)
+        self._housekeeper.keep_house()
         enrol(list(self.declarations.values()), self.using)
         if self._coordinator:
             self._coordinator.start()
@@ -117,9 +118,8 @@ class Worker:
         busy = False
         if not (told and self._coordinator and self._coordinator.connected):
             busy = move_due_messages(self.using) > 0
-            if sequence(self.using).messages:
-                busy = True
-                make_partitions_ahead(self.using)
+            busy = sequence(self.using).messages > 0 or busy
+            self._housekeeper.keep_house()
         for place, has_new, has_due in self._find_work():
             if self._stopping.is_set():
                 break

@@ -1,0 +1,43 @@
+"""What has to be done now and then, by whoever numbers: no cron job, and harmless to repeat or to do twice at once."""
+
+import logging
+import time
+
+from django.db import connections
+
+from .sql import load
+from .storage import make_partitions_ahead
+
+logger = logging.getLogger("pubsub.housekeeping")
+
+EVERY_S = 30
+
+KEYS_AT_ONCE = 10_000
+
+
+class Housekeeper:
+    """Keeps house for one database when it is time to; asking in between costs nothing."""
+
+    def __init__(self, using: str) -> None:
+        self.using = using
+        self._due = float("-inf")
+
+    def keep_house(self) -> None:
+        if time.monotonic() >= self._due:
+            make_partitions_ahead(self.using)
+            forget_expired_keys(self.using)
+            self._due = time.monotonic() + EVERY_S
+
+
+def forget_expired_keys(using: str) -> int:
+    """Removes dedup keys that are free again. Returns how many."""
+    forgotten = 0
+    with connections[using].cursor() as cursor:
+        while True:
+            cursor.execute(load("forget_expired_keys"), {"limit": KEYS_AT_ONCE})
+            forgotten += cursor.rowcount
+            if cursor.rowcount < KEYS_AT_ONCE:
+                break
+    if forgotten:
+        logger.debug("forgot %d expired dedup keys", forgotten)
+    return forgotten

@@ -1,0 +1,48 @@
+"""The benchmark measures what it says, in a database that is gone afterwards."""
+
+import json
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from pubsub.models import OutboxMessage
+
+ALL = ("publish", "locked counter", "raw insert", "raw copy")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_every_contestant_takes_part_and_nothing_is_left(settings: object) -> None:
+    name = connection.settings_dict["NAME"]
+    out = StringIO()
+    options = {"clients": 2, "batch": 3, "seconds": 0.2, "rounds": 1, "copy": True, "format": "json"}
+    call_command("pubsub_bench", "publish", stdout=out, **options)
+    told = json.loads(out.getvalue())
+    assert told["options"] == {"subject": "publish", "payload_bytes": 1024, "work_ms": 0, **_without(options)}
+    assert set(told["results"]) == set(ALL)
+    for figures in told["results"].values():
+        assert figures["events_per_s"] > 0
+        assert 0 < figures["p50_ms"] <= figures["p99_ms"]
+        assert figures["wal_bytes_per_event"] > 1000
+        assert figures["times"] > 0
+    assert told["results"]["publish"]["times"] == 1
+    assert connection.settings_dict["NAME"] == name
+    assert not OutboxMessage.objects.exists()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_database WHERE datname = %s", [f"{name}_bench"])
+        assert cursor.fetchone() == (0,)
+
+
+def _without(options: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in options.items() if name not in ("copy", "format")}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_text_names_the_ratio() -> None:
+    out = StringIO()
+    call_command("pubsub_bench", "publish", clients=1, seconds=0.1, rounds=1, stdout=out)
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "1 clients, 1 events of 1024 bytes a transaction"
+    assert [line[:14].strip() for line in lines[2:]] == ["publish", "locked counter", "raw insert"]
+    assert all(line.endswith("times this") for line in lines[2:])

@@ -1,0 +1,106 @@
+"""The documents tell the truth: every example runs, every command exists, every file that is named is there."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import get_commands, load_command_class
+from django.db import connection
+from django.test import override_settings
+
+import pubsub
+from pubsub.conf import KNOWN, Settings
+from tests.testapp.documented import DocumentedEmail, DocumentedOrder
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+PAGES = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md", *sorted((CHECKOUT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+MODULES = [
+    module.name for module in pkgutil.walk_packages(pubsub.__path__, "pubsub.") if ".migrations" not in module.name
+]
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def blocks(page: Path, *languages: str) -> Iterator[str]:
+    for indent, language, text in FENCE.findall(page.read_text()):
+        if language in languages:
+            yield re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)
+
+
+@each_page
+@pytest.mark.django_db(transaction=True)
+def test_every_python_example_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = pubsub.subscribing.Registry()
+    monkeypatch.setattr("pubsub.subscribing.registry", registry)
+    names: dict[str, Any] = {"Order": DocumentedOrder, "Email": DocumentedEmail, "__name__": "example"}
+    for number, text in enumerate(blocks(page, "python"), start=1):
+        exec(compile(text, f"{page.name}, example {number}", "exec"), names)
+        if "PUBSUB" in names:
+            with override_settings(PUBSUB=names.pop("PUBSUB")):
+                pubsub.conf.conf()
+
+
+@each_page
+@pytest.mark.django_db(transaction=True)
+def test_every_sql_example_runs(page: Path) -> None:
+    for text in blocks(page, "sql"):
+        with connection.cursor() as cursor:
+            cursor.execute(text)
+            assert cursor.rowcount == 1
+
+
+@each_page
+def test_every_command_exists_with_its_options(page: Path) -> None:
+    targets = re.findall(r"^([a-z-]+):.*##", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
+    commands = get_commands()
+    for line in re.findall(r"^\$ (.*)", "\n".join(blocks(page, "console")), re.MULTILINE):
+        program, *arguments = shlex.split(re.split(r" [<>] ", line.split(" | ")[-1])[0])
+        if program == "make":
+            assert arguments[0] in targets, line
+        else:
+            assert [program, arguments.pop(0)] == ["python", "manage.py"], line
+            name = arguments.pop(0)
+            load_command_class(commands[name], name).create_parser("manage.py", name).parse_args(arguments)
+
+
+@each_page
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_every_file_that_the_features_name_is_there() -> None:
+    missing = []
+    for line in (CHECKOUT / "docs" / "features.md").read_text().splitlines():
+        if line.startswith("|") and line.count("|") == 6:
+            *_, code, tests, _ = line.split("|")
+            for names, folder in ((code, "pubsub"), (tests, "tests")):
+                for name in re.findall(r"`([\w/.]+\.(?:py|sql)|\w+/)`", names):
+                    if not list((CHECKOUT / folder).rglob(name)) and not (CHECKOUT / folder / name).exists():
+                        missing.append(name)
+    assert missing == []
+
+
+def test_every_setting_is_in_the_list_with_its_default() -> None:
+    page = (CHECKOUT / "docs" / "settings.md").read_text()
+    listed = dict(re.findall(r"^\| `(\w+)` \| `(.+?)` \|", page, re.MULTILINE))
+    assert listed.keys() == KNOWN
+    for name, default in listed.items():
+        assert getattr(Settings(), name) == eval(default), name
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.django_db(transaction=True)
+def test_the_examples_in_docstrings_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pubsub.subscribing.registry", pubsub.subscribing.Registry())
+    module = importlib.import_module(name)
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+    failed, _ = doctest.testmod(module, optionflags=flags)
+    assert failed == 0
