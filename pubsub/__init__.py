@@ -2,6 +2,7 @@
 
 from .errors import PubSubError
 from .events import Event
+from .model_events import publish_changes
 from .publishing import apublish, publish, publish_many, publish_on_commit
 from .subscribing import subscribe
 
@@ -12,6 +13,7 @@ __all__ = [
     "PubSubError",
     "apublish",
     "publish",
+    "publish_changes",
     "publish_many",
     "publish_on_commit",
     "subscribe",

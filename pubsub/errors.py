@@ -21,6 +21,14 @@ class InvalidEvent(PubSubError):
     """A part of an event cannot be stored as it is."""
 
 
+class BadLine(PubSubError):
+    """A line of JSON from outside cannot be published."""
+
+
+class InvalidPublication(PubSubError):
+    """A model or a table was declared for publishing in a way that cannot work."""
+
+
 class InvalidSubscription(PubSubError):
     """A subscription was declared in a way that cannot work."""
 

@@ -27,7 +27,6 @@ logger = logging.getLogger("pubsub.publishing")
 
 _COLUMNS = ("topic_id", "type", "key", "host_id", "user_id", "to_group", "payload", "metadata")
 
-_INSERT = f"SELECT pubsub_publish_v1(%s{', %s' * len(_COLUMNS)})"
 _INSERT_DELAYED = (
     f"INSERT INTO outbox_delayed_message (deliver_at, event_id, {', '.join(_COLUMNS)}) "  # noqa: S608
     f"VALUES (%s, %s{', %s' * len(_COLUMNS)})"
@@ -35,6 +34,10 @@ _INSERT_DELAYED = (
 _COPY = f"COPY outbox_message_t ({', '.join(_COLUMNS)}) FROM STDIN"
 
 _OPTIONS = ("payload", "type", "key", "host_id", "user_id", "metadata", "deliver_at", "dedup_key", "to_group")
+
+
+LONGEST_DEDUP_KEY = 1000
+"""In bytes: it is indexed, and an index's row has to fit on a page with others."""
 
 
 def publish(
@@ -98,17 +101,29 @@ def publish_many(topic: str, events: Iterable[Mapping[str, Any]], *, using: str 
                 raise InvalidEvent(f"Event {count}: {error}") from error
 
     # In a savepoint, so that an invalid event among many leaves none of them even where the error is caught.
-    with transaction.atomic(using=alias), connections[alias].cursor() as cursor:
+    connection = connections[alias]
+    with transaction.atomic(using=alias), connection.cursor() as cursor:
         for plain, run in itertools.groupby(checked(), key=_is_plain):
             if plain:
-                with cursor.copy(_COPY) as copy:
+                with connection.wrap_database_errors, cursor.copy(_COPY) as copy:
                     for event in run:
                         copy.write_row(event.row)
-                wakeup.after_commit(alias)
+                wakeup.after_commit(connection)
             else:
                 for event in run:
                     _write(alias, event)
     return count
+
+
+def check_event(event: Any) -> None:
+    """Raises what :func:`publish_many` would for this event, without a database.
+
+    >>> check_event({"payload": 1, "type": 5})
+    Traceback (most recent call last):
+    pubsub.errors.InvalidEvent: type must be a string such as 'order.created', not 5.
+    """
+    _check_options(event)
+    _checked(0, **event)
 
 
 def publish_on_commit(topic: str, payload: Any, *, using: str | None = None, **options: Any) -> None:
@@ -208,6 +223,12 @@ def _checked(
             f"deliver_at must be a datetime with a time zone, such as timezone.now() + timedelta(hours=1), "
             f"not {deliver_at!r}."
         )
+    dedup_key = _text("dedup_key", dedup_key) or None
+    if dedup_key and len(dedup_key.encode()) > LONGEST_DEDUP_KEY:
+        raise InvalidEvent(
+            f"dedup_key has {len(dedup_key.encode()):,} bytes; at most {LONGEST_DEDUP_KEY:,} are allowed. Use a digest "
+            f"of it, such as its SHA-256."
+        )
     row = (
         topic_number,
         check_text("type", type) if type else "",
@@ -218,7 +239,7 @@ def _checked(
         to_json("payload", payload),
         to_json("metadata", metadata) if metadata else "{}",
     )
-    return _Checked(row, deliver_at, _text("dedup_key", dedup_key) or None)
+    return _Checked(row, deliver_at, dedup_key)
 
 
 def _text(field: str, value: Any) -> str | None:
@@ -232,18 +253,26 @@ def _text(field: str, value: Any) -> str | None:
 
 def _write(alias: str, event: _Checked) -> uuid.UUID:
     event_id = uuid.uuid4()
-    with connections[alias].cursor() as cursor:
+    connection = connections[alias]
+    with connection.cursor() as cursor:
         if event.dedup_key:
             first_id = _first_of_key(cursor, event.row[0], event.dedup_key, event_id)
             if first_id != event_id:
                 return first_id
         if event.deliver_at is None:
-            cursor.execute(_INSERT, (event_id, *event.row))
-            wakeup.after_commit(alias, cursor.fetchone()[0])
+            given = tuple(value for value in event.row if value is not None)
+            cursor.execute(_insert(tuple(value is None for value in event.row)), (str(event_id), *given))
+            wakeup.after_commit(connection, cursor.fetchone()[0])
         else:
             cursor.execute(_INSERT_DELAYED, (event.deliver_at, event_id, *event.row))
-            wakeup.after_commit(alias)
+            wakeup.after_commit(connection)
     return event_id
+
+
+@functools.cache
+def _insert(absent: tuple[bool, ...]) -> str:
+    """The statement for an event of which these columns are null: saying so in its text is cheaper than as values."""
+    return f"SELECT pubsub_publish_v1(%s, {', '.join('NULL' if null else '%s' for null in absent)})"
 
 
 def _first_of_key(cursor: Any, topic_number: int, dedup_key: str, event_id: uuid.UUID) -> uuid.UUID:

@@ -62,16 +62,15 @@ class Hint:
             cursor.execute(statement)
 
 
-def after_commit(alias: str, somebody_waits: bool | None = None) -> None:
+def after_commit(connection: Any, somebody_waits: bool | None = None) -> None:
     """Sees to it that whoever waits is woken after the commit. None: it has not been asked whether anybody does."""
-    connection: Any = connections[alias]
     if not connection.in_atomic_block:
         return  # manual transaction management has no commit hooks; polling finds the event
     # Django replaces the list of hooks when the transaction ends or a savepoint is undone, and only then.
     hooks, hint = getattr(connection, "_pubsub_hint", (None, None))
-    if hooks is not connection.run_on_commit:
-        hint = Hint(alias)
-        transaction.on_commit(hint, using=alias, robust=True)
+    if hint is None or hooks is not connection.run_on_commit:
+        hint = Hint(connection.alias)
+        transaction.on_commit(hint, using=connection.alias, robust=True)
         connection._pubsub_hint = connection.run_on_commit, hint
     hint.somebody_waits |= bool(somebody_waits)
     hint.asked_at = float("-inf") if somebody_waits is None else time.monotonic()

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.test import override_settings
 from django.utils import timezone
 
@@ -139,6 +139,7 @@ def test_a_payload_that_contains_itself_is_refused() -> None:
         ({"deliver_at": "tomorrow"}, "^deliver_at must be a datetime with a time zone"),
         ({"deliver_at": dt.datetime(2030, 1, 1)}, "^deliver_at must be"),
         ({"dedup_key": "\x00"}, "^dedup_key contains"),
+        ({"dedup_key": "x" * 1001}, "^dedup_key has 1,001 bytes; at most 1,000 are allowed"),
     ],
 )
 def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) -> None:
@@ -208,6 +209,14 @@ def test_publish_many_names_the_bad_event_and_leaves_none() -> None:
             publish_many("default", ["text"])  # type: ignore[list-item]
         publish_many("default", [good])
     assert [message.payload for message in OutboxMessage.objects.order_by("id")] == ["before", good["payload"]]
+
+
+def test_an_error_of_the_database_during_copy_is_one_of_djangos() -> None:
+    with pytest.raises(DatabaseError), transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL statement_timeout = 1")
+        publish_many("default", ({"payload": n} for n in range(100_000)))
+    assert not OutboxMessage.objects.exists()
 
 
 def test_publish_on_commit_waits_for_the_commit_and_needs_it() -> None:

@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from pubsub.bench import publishing, rounds
+from pubsub.management.arguments import whole_number
 
 
 class Command(BaseCommand):
@@ -19,14 +20,16 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("subject", choices=["publish"], help="what to measure")
-        parser.add_argument("--clients", type=int, default=8, help="publishing processes (default: 8)")
-        parser.add_argument("--batch", type=int, default=1, help="events in each transaction (default: 1)")
-        parser.add_argument("--payload-bytes", type=int, default=1024, help="size of a payload (default: 1024)")
+        parser.add_argument("--clients", type=whole_number(1), default=8, help="publishing processes (default: 8)")
+        parser.add_argument("--batch", type=whole_number(1), default=1, help="events in each transaction (default: 1)")
+        parser.add_argument(
+            "--payload-bytes", type=whole_number(1), default=1024, help="size of a payload (default: 1024)"
+        )
         parser.add_argument(
             "--work-ms", type=float, default=0, help="milliseconds a transaction goes on after publishing (default: 0)"
         )
         parser.add_argument("--seconds", type=float, default=3, help="length of one turn (default: 3)")
-        parser.add_argument("--rounds", type=int, default=3, help="turns of each contestant (default: 3)")
+        parser.add_argument("--rounds", type=whole_number(1), default=3, help="turns of each contestant (default: 3)")
         parser.add_argument("--copy", action="store_true", help="also compare with a raw COPY, for large batches")
         parser.add_argument("--format", choices=["text", "json"], default="text")
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS)

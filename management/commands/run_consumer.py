@@ -1,28 +1,16 @@
 """Run handlers on what has been published."""
 
 import signal
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
 
 from pubsub.errors import PubSubError
+from pubsub.management.arguments import whole_number
 from pubsub.subscribing import registry
 from pubsub.worker import Worker
-
-
-def whole_number(at_least: int) -> Any:
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = at_least - 1
-        if value < at_least:
-            raise ArgumentTypeError(f"expected a whole number of at least {at_least}, got {text!r}")
-        return value
-
-    return parse
 
 
 class Command(BaseCommand):

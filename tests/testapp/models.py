@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from pubsub.model_events import publish_changes
+from pubsub.models.fields import RandomUUID
 
 
 @publish_changes("customers.events", host_id="tenant", exclude=["password"])
@@ -21,7 +22,7 @@ class Customer(models.Model):
     joined = models.DateTimeField(db_default=Now())
     referrer = models.ForeignKey("self", models.SET_NULL, null=True)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.email
 
 
@@ -37,7 +38,7 @@ class Order(models.Model):
     customer = models.ForeignKey(Customer, models.CASCADE)
     clerk = models.IntegerField(default=1)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.pk}"
 
 
@@ -46,7 +47,7 @@ class Place(models.Model):
     name = models.CharField(max_length=50)
     address = models.CharField(max_length=50, default="")
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.name
 
 
@@ -68,7 +69,17 @@ class Ticket(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     price = models.IntegerField(default=0)
 
-    def __str__(self):
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+@publish_changes("customers.events")
+class Coupon(models.Model):
+    """Its key is made by the database."""
+
+    id = models.UUIDField(primary_key=True, db_default=RandomUUID())
+
+    def __str__(self) -> str:
         return str(self.id)
 
 
@@ -79,7 +90,7 @@ class Seat(models.Model):
     number = models.IntegerField()
     taken = models.BooleanField(default=False)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.row}{self.number}"
 
 
@@ -93,5 +104,5 @@ class Account(models.Model):
     token = models.BinaryField(default=b"")
     seen_at = models.DateTimeField(null=True)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.owner

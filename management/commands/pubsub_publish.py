@@ -1,0 +1,208 @@
+"""Publish what stands on standard input, one JSON value on each line."""
+
+import json
+import os
+import signal
+import sys
+import threading
+from argparse import ArgumentParser
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, transaction
+
+from pubsub import publish_many
+from pubsub.conf import conf
+from pubsub.errors import BadLine, PubSubError
+from pubsub.json_lines import LineParser, lines
+from pubsub.management.arguments import whole_number
+from pubsub.topics import check_name, topic_id
+
+BATCH_BYTES = 16 * 1024 * 1024
+"""A batch ends here, however few lines it has: memory stays bounded."""
+
+
+class Command(BaseCommand):
+    help = (
+        "Publishes JSON lines from standard input. Each line is an object with what publish() takes, such as "
+        '{"payload": {"id": 1}, "type": "order.created", "key": 1}; with --raw each line is a payload. A line that '
+        "cannot be published is reported with its number, and the others are published, in their order. Exit code: 0 "
+        "if every line was published, 1 if not, 2 if the command was misused."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("topic")
+        parser.add_argument("--raw", action="store_true", help="each line is a payload, without options")
+        parser.add_argument("--type", default="", help="for lines that do not say")
+        parser.add_argument("--key-field", help="where in the payload the key is, such as customer.id")
+        parser.add_argument("--host-id", help="for lines that do not say")
+        parser.add_argument("--user-id", help="for lines that do not say")
+        parser.add_argument(
+            "--batch-size",
+            type=whole_number(1),
+            default=1000,
+            help="lines published in one transaction (default: 1000); 1 publishes each line as soon as it comes",
+        )
+        parser.add_argument("--stop-on-error", action="store_true", help="publish nothing after the first bad line")
+        parser.add_argument("--dry-run", action="store_true", help="look for bad lines, and publish nothing")
+        parser.add_argument("--format", choices=["text", "json"], default="text", help="of the summary")
+        parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        topic, using, dry_run = options["topic"], options["database"], options["dry_run"]
+        if using not in connections:
+            raise CommandError(f'There is no database "{using}"; there are: {", ".join(connections)}.', returncode=2)
+        try:
+            # A dry run creates no topic, where publishing would.
+            if dry_run and conf().unknown_topic == "create":
+                check_name(topic)
+            else:
+                topic_id(topic, using)
+        except PubSubError as error:
+            raise CommandError(str(error), returncode=2) from error
+        if sys.stdin.isatty():
+            self.stderr.write("Reading JSON lines from the terminal. End with Ctrl-D.", self.style.NOTICE)
+
+        parser = LineParser(
+            raw=options["raw"],
+            key_field=options["key_field"],
+            defaults={
+                name: options[name] for name in ("type", "host_id", "user_id") if options[name] not in (None, "")
+            },
+        )
+        job = Job(topic, using, parser, options["batch_size"], options["stop_on_error"], dry_run, command=self)
+        failure = None
+        try:
+            with job.finishing_its_batch():
+                job.run(sys.stdin.buffer)
+        except KeyboardInterrupt:
+            failure = f"Interrupted: line {job.last_line + 1:,} and those after it were not dealt with."
+        except DatabaseError as error:
+            failure = f"The database refused line {job.last_line + 1:,} or one after it: {error}"
+        finally:
+            job.erase_progress()
+        self.say(self.stdout, self.summary(job, options))
+        if failure:
+            self.say(self.stderr, failure)
+            sys.exit(128 + job.interrupted if job.interrupted else 1)
+        if job.refused:
+            sys.exit(1)
+
+    def summary(self, job: "Job", options: dict[str, Any]) -> str:
+        published = 0 if job.dry_run else job.good
+        if options["format"] == "json":
+            return json.dumps(
+                {
+                    "topic": job.topic,
+                    "dry_run": job.dry_run,
+                    "published": published,
+                    "publishable": job.good,
+                    "refused": job.refused,
+                    "last_line": job.last_line,
+                    "interrupted": bool(job.interrupted),
+                }
+            )
+        events = f"{job.good:,} event{'s' * (job.good != 1)}"
+        said = f"{events} could be published to" if job.dry_run else f"Published {events} to"
+        refused = f" Refused {job.refused:,}." if job.refused else ""
+        return f"{said} {job.topic}, from {job.last_line:,} line{'s' * (job.last_line != 1)}.{refused}"
+
+    def say(self, stream: Any, text: str) -> None:
+        """Writes where somebody may have stopped listening, as `| head` does: what is published stays published."""
+        try:
+            stream.write(text)
+            stream.flush()
+        except BrokenPipeError:
+            # Else Python would try once more as it ends, and complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+@dataclass
+class Job:
+    """Reads lines, publishes batches, and keeps count."""
+
+    topic: str
+    using: str
+    parser: LineParser
+    batch_size: int
+    stop_on_error: bool
+    dry_run: bool
+    command: Command
+
+    good: int = 0
+    """Events published, or found publishable in a dry run."""
+    refused: int = 0
+    last_line: int = 0
+    """This line and all before it have been dealt with for good."""
+    interrupted: int = 0
+    """The signal that asked to stop."""
+    publishing: bool = False
+    batch: list[dict[str, Any]] = field(default_factory=list)
+    batch_bytes: int = 0
+
+    def run(self, stream: BinaryIO) -> None:
+        number = 0
+        for number, line in lines(stream, at_most=8 * conf().max_payload_bytes + 64 * 1024):
+            try:
+                if line is None:
+                    raise BadLine('it is longer than PUBSUB["max_payload_bytes"] allows for.')
+                if not line.isspace():
+                    self.batch.append(self.parser.event(line))
+                    self.batch_bytes += len(line)
+            except BadLine as error:
+                self.refuse(number, error)
+                if self.stop_on_error:
+                    break
+            if len(self.batch) >= self.batch_size or self.batch_bytes >= BATCH_BYTES:
+                self.publish(number)
+        self.publish(number)
+
+    def refuse(self, number: int, error: BadLine) -> None:
+        self.erase_progress()
+        self.command.say(self.command.stderr, f"Line {number}: {error}")
+        self.refused += 1
+
+    def publish(self, number: int) -> None:
+        """Publishes the batch, which ends at this line, in one transaction."""
+        self.publishing = True
+        if self.batch and not self.dry_run:
+            with transaction.atomic(using=self.using):
+                publish_many(self.topic, self.batch, using=self.using)
+        self.good += len(self.batch)
+        self.last_line = number
+        self.batch, self.batch_bytes = [], 0
+        self.publishing = False
+        if self.interrupted:
+            raise KeyboardInterrupt
+        if self.command.stderr.isatty():
+            self.command.stderr.write(f"\r{self.good:,} events, {self.last_line:,} lines", ending="")
+
+    def erase_progress(self) -> None:
+        if self.command.stderr.isatty():
+            self.command.stderr.write("\r\033[K", ending="")
+
+    def finishing_its_batch(self) -> "Signals":
+        return Signals(self)
+
+
+class Signals:
+    """While a batch is being published a signal waits for it, so that the count tells what has been committed."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.before: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.before[number] = signal.signal(number, self.stop)
+
+    def __exit__(self, *raised: Any) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+    def stop(self, number: int, frame: Any) -> None:
+        self.job.interrupted = number
+        if not self.job.publishing:
+            raise KeyboardInterrupt
