@@ -31,13 +31,12 @@ class Housekeeper:
 
 def forget_expired_keys(using: str) -> int:
     """Removes dedup keys that are free again. Returns how many."""
-    forgotten = 0
+    forgotten, last = 0, KEYS_AT_ONCE
     with connections[using].cursor() as cursor:
-        while True:
+        while last == KEYS_AT_ONCE:
             cursor.execute(load("forget_expired_keys"), {"limit": KEYS_AT_ONCE})
-            forgotten += cursor.rowcount
-            if cursor.rowcount < KEYS_AT_ONCE:
-                break
+            last = int(cursor.rowcount)
+            forgotten += last
     if forgotten:
         logger.debug("forgot %d expired dedup keys", forgotten)
     return forgotten
