@@ -1,85 +1,130 @@
 """Measure what this database can do, beside a floor and a baseline in the same run."""
 
 import json
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any
 
 from django.core.management.base import BaseCommand
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from pubsub.bench import publishing, rounds
+from pubsub.bench import publishing, rounds, waking
 from pubsub.management.arguments import whole_number
+
+Table = dict[str, dict[str, float]]
+
+
+MEANINGFUL = {
+    "publish": ("clients", "batch", "payload_bytes", "work_ms", "seconds", "rounds"),
+    "wake": ("count", "rounds"),
+}
+HEADINGS = {
+    "publish": "{clients} clients, {batch} events of {payload_bytes} bytes a transaction",
+    "wake": "{count} commits a round; latencies",
+}
+COLUMNS = {
+    "events_per_s": ("events/s", ",.0f"),
+    "p50_ms": ("p50 ms", ".2f"),
+    "p99_ms": ("p99 ms", ".2f"),
+    "cpu_us_per_event": ("client µs", ",.0f"),
+    "wal_bytes_per_event": ("WAL bytes", ",.0f"),
+}
+
+
+def positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not value > 0:
+        raise ArgumentTypeError(f"expected a number above 0, got {text!r}")
+    return value
 
 
 class Command(BaseCommand):
     help = (
-        "Measures publishing in a scratch database beside the real one, which is made and dropped for it. All figures "
-        "are medians of rounds in which the contestants took turns; what counts are the ratios."
+        "Measures in a scratch database beside the real one, which is made and dropped for it. All figures are medians "
+        "of rounds in which the contestants took turns; what counts are the ratios."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("subject", choices=["publish"], help="what to measure")
-        parser.add_argument("--clients", type=whole_number(1), default=8, help="publishing processes (default: 8)")
-        parser.add_argument("--batch", type=whole_number(1), default=1, help="events in each transaction (default: 1)")
-        parser.add_argument(
-            "--payload-bytes", type=whole_number(1), default=1024, help="size of a payload (default: 1024)"
+        subjects = parser.add_subparsers(dest="subject", required=True, metavar="publish|wake")
+        publish = subjects.add_parser("publish", help="events published a second")
+        publish.add_argument("--clients", type=whole_number(1), default=8, help="publishing processes (default: 8)")
+        publish.add_argument("--batch", type=whole_number(1), default=1, help="events in a transaction (default: 1)")
+        publish.add_argument("--payload-bytes", type=whole_number(1), default=1024, help="of a payload (default: 1024)")
+        publish.add_argument(
+            "--work-ms",
+            type=whole_number(0),
+            default=0,
+            help="milliseconds that a transaction goes on after publishing (default: 0)",
         )
-        parser.add_argument(
-            "--work-ms", type=float, default=0, help="milliseconds a transaction goes on after publishing (default: 0)"
-        )
-        parser.add_argument("--seconds", type=float, default=3, help="length of one turn (default: 3)")
-        parser.add_argument("--rounds", type=whole_number(1), default=3, help="turns of each contestant (default: 3)")
-        parser.add_argument("--copy", action="store_true", help="also compare with a raw COPY, for large batches")
-        parser.add_argument("--format", choices=["text", "json"], default="text")
-        parser.add_argument("--database", default=DEFAULT_DB_ALIAS)
+        publish.add_argument("--seconds", type=positive, default=3, help="length of one turn (default: 3)")
+        publish.add_argument("--copy", action="store_true", help="also compare with a raw COPY, for large batches")
+        wake = subjects.add_parser("wake", help="from a commit to a process that is told of it")
+        wake.add_argument("--count", type=whole_number(1), default=300, help="commits in each turn (default: 300)")
+        for subject in (publish, wake):
+            subject.add_argument("--rounds", type=whole_number(1), default=3, help="turns of each (default: 3)")
+            subject.add_argument("--format", choices=["text", "json"], default="text")
+            subject.add_argument("--database", default=DEFAULT_DB_ALIAS)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        using = options["database"]
+        measure = self._publish if options["subject"] == "publish" else self._wake
+        with self._scratch_database(options["database"]):
+            table = measure(options)
+        if options["format"] == "json":
+            told = {name: options[name] for name in ("subject", *MEANINGFUL[options["subject"]])}
+            self.stdout.write(json.dumps({"options": told, "results": table}))
+        else:
+            self._draw(options["subject"], options, table)
+
+    def _publish(self, options: dict[str, Any]) -> Table:
+        every = publishing.contestants(
+            using=options["database"],
+            batch=options["batch"],
+            size=options["payload_bytes"],
+            work_ms=options["work_ms"],
+        )
+        results = rounds.compete(
+            [contestant for contestant in every if options["copy"] or contestant.name != "raw copy"],
+            using=options["database"],
+            clients=options["clients"],
+            seconds=options["seconds"],
+            rounds=options["rounds"],
+            say=self._say,
+        )
+        return rounds.summary(results, "publish")
+
+    def _wake(self, options: dict[str, Any]) -> Table:
+        return waking.compare(
+            using=options["database"], count=options["count"], rounds=options["rounds"], say=self._say
+        )
+
+    @contextmanager
+    def _scratch_database(self, using: str) -> Iterator[None]:
         connection = connections[using]
-        real_name = connection.settings_dict["NAME"]
-        connection.settings_dict["TEST"]["NAME"] = f"{real_name}_bench"
+        name, test_name = connection.settings_dict["NAME"], connection.settings_dict["TEST"]["NAME"]
+        connection.settings_dict["TEST"]["NAME"] = f"{name}_bench"
         connection.creation.create_test_db(verbosity=0, autoclobber=True)
         try:
             with connection.cursor() as cursor:
                 cursor.execute(files("pubsub.bench").joinpath("reference.sql").read_text())
-            only = {"publish", "locked counter", "raw insert"} | ({"raw copy"} if options["copy"] else set())
-            results = rounds.compete(
-                publishing.contestants(
-                    using=using,
-                    batch=options["batch"],
-                    size=options["payload_bytes"],
-                    work_ms=options["work_ms"],
-                    only=only,
-                ),
-                using=using,
-                clients=options["clients"],
-                seconds=options["seconds"],
-                rounds=options["rounds"],
-                say=self._say,
-            )
+            yield
         finally:
             connections.close_all()
-            connection.creation.destroy_test_db(real_name, verbosity=0)
-        self._report(options, rounds.summary(results, "publish"))
+            connection.creation.destroy_test_db(name, verbosity=0)
+            connection.settings_dict["TEST"]["NAME"] = test_name
 
     def _say(self, text: str) -> None:
         if self.stderr.isatty():
             self.stderr.write(text)
 
-    def _report(self, options: dict[str, Any], table: dict[str, dict[str, float]]) -> None:
-        if options["format"] == "json":
-            names = ("subject", "clients", "batch", "payload_bytes", "work_ms", "seconds", "rounds")
-            self.stdout.write(json.dumps({"options": {name: options[name] for name in names}, "results": table}))
-            return
-        self.stdout.write(
-            f"{options['clients']} clients, {options['batch']} events of {options['payload_bytes']} bytes a transaction"
-        )
-        self.stdout.write(
-            f"{'':16}{'events/s':>10}{'p50 ms':>9}{'p99 ms':>9}{'client µs':>11}{'WAL bytes':>11}   publish is"
-        )
-        for name, row in table.items():
-            self.stdout.write(
-                f"{name:16}{row['events_per_s']:>10,.0f}{row['p50_ms']:>9.2f}{row['p99_ms']:>9.2f}"
-                f"{row['cpu_us_per_event']:>11,.0f}{row['wal_bytes_per_event']:>11,.0f}   {row['times']:.2f} times this"
-            )
+    def _draw(self, subject: str, options: dict[str, Any], table: Table) -> None:
+        self.stdout.write(HEADINGS[subject].format(**options))
+        columns = [name for name in COLUMNS if name in table["publish"]]
+        self.stdout.write(" " * 16 + "".join(f"{COLUMNS[name][0]:>12}" for name in columns) + "   publish is")
+        for contestant, row in table.items():
+            figures = "".join(f"{row[name]:>12{COLUMNS[name][1]}}" for name in columns)
+            self.stdout.write(f"{contestant:16}{figures}   {row['times']:.2f} times this")

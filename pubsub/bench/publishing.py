@@ -26,9 +26,15 @@ def payload_of(size: int) -> dict[str, Any]:
     return payload
 
 
-def contestants(*, using: str, batch: int, size: int, work_ms: float, only: set[str]) -> list[Contestant]:
+def contestants(*, using: str, batch: int, size: int, work_ms: float) -> list[Contestant]:
     payload = payload_of(size)
     text = json.dumps(payload)
+
+    insert_one = "INSERT INTO pubsub_bench.raw (key, payload) VALUES (%s, %s)"
+    insert_many = (
+        "INSERT INTO pubsub_bench.raw (key, payload) "
+        "SELECT key, payload::jsonb FROM unnest(%s::text[], %s::text[]) AS new (key, payload)"
+    )
 
     def business() -> None:
         """What a publisher's transaction goes on with."""
@@ -71,21 +77,30 @@ def contestants(*, using: str, batch: int, size: int, work_ms: float, only: set[
 
         return unit
 
+    def django_insert() -> Unit:
+        """The same as `raw`, as an application would write it: what Django's own transactions and cursors cost."""
+
+        def unit() -> int:
+            with transaction.atomic(using=using), connections[using].cursor() as cursor:
+                if batch == 1:
+                    cursor.execute(insert_one, ["1", json.dumps(payload)])
+                else:
+                    cursor.execute(insert_many, [[str(n) for n in range(batch)], [json.dumps(payload)] * batch])
+                business()
+            return batch
+
+        return unit
+
     def raw() -> Unit:
         connection = open_raw(using)
         keys, texts = [str(n) for n in range(batch)], [text] * batch
-        one = "INSERT INTO pubsub_bench.raw (key, payload) VALUES (%s, %s)"
-        many = (
-            "INSERT INTO pubsub_bench.raw (key, payload) "
-            "SELECT key, payload::jsonb FROM unnest(%s::text[], %s::text[]) AS new (key, payload)"
-        )
 
         def unit() -> int:
             with connection.transaction():
                 if batch == 1:
-                    connection.execute(one, [keys[0], text])
+                    connection.execute(insert_one, [keys[0], text])
                 else:
-                    connection.execute(many, [keys, texts])
+                    connection.execute(insert_many, [keys, texts])
                 business()
             return batch
 
@@ -120,13 +135,13 @@ def contestants(*, using: str, batch: int, size: int, work_ms: float, only: set[
                 for _ in connection.notifies(timeout=0.2):
                     pass
 
-    every = [
+    return [
         Contestant(name="publish", prepare=outbox, beside=sequencer),
         Contestant(name="locked counter", prepare=locked_counter, beside=listener),
+        Contestant(name="django insert", prepare=django_insert),
         Contestant(name="raw insert", prepare=raw),
         Contestant(name="raw copy", prepare=raw_copy),
     ]
-    return [contestant for contestant in every if contestant.name in only]
 
 
 def open_raw(using: str) -> psycopg.Connection[Any]:

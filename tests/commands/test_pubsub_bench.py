@@ -9,7 +9,7 @@ from django.db import connection
 
 from pubsub.models import OutboxMessage
 
-ALL = ("publish", "locked counter", "raw insert", "raw copy")
+ALL = ("publish", "locked counter", "django insert", "raw insert", "raw copy")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -44,5 +44,15 @@ def test_the_text_names_the_ratio() -> None:
     call_command("pubsub_bench", "publish", clients=1, seconds=0.1, rounds=1, stdout=out)
     lines = out.getvalue().splitlines()
     assert lines[0] == "1 clients, 1 events of 1024 bytes a transaction"
-    assert [line[:14].strip() for line in lines[2:]] == ["publish", "locked counter", "raw insert"]
+    assert [line[:16].strip() for line in lines[2:]] == ["publish", "locked counter", "django insert", "raw insert"]
     assert all(line.endswith("times this") for line in lines[2:])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_waking_is_compared_with_a_bare_notification() -> None:
+    out = StringIO()
+    call_command("pubsub_bench", "wake", count=5, rounds=1, format="json", stdout=out)
+    results = json.loads(out.getvalue())["results"]
+    assert results["publish"]["times"] == 1
+    assert results["bare notify"]["times"] > 0
+    assert 0 < results["publish"]["p50_ms"] <= results["publish"]["p99_ms"]
