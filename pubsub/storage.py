@@ -5,10 +5,11 @@ partition and nothing fails; the next preparation turns what has gathered there 
 """
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import OperationalError, connections, transaction
+from django.db import IntegrityError, OperationalError, connections, transaction
 
 from .conf import conf
 from .sql import load
@@ -18,24 +19,41 @@ logger = logging.getLogger("pubsub.storage")
 AHEAD = 3
 """Partitions that stand ready beyond the one being filled."""
 
-OVERFLOW_ROOM = 10
-"""Partitions' worth of numbers that one takes in when it is made of what gathered in the default partition."""
+STEPS_AT_ONCE = 50
+"""What cannot be done, say because somebody has inserted an id of his own choice, is not tried for ever."""
 
 LOCK_TIMEOUT_MS = 200
 """How long making a partition may wait for a lock, and so hold anybody off."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PartitionedTable:
     name: str
     column: str
     tip: str
     """The statement that tells the number that was given out last."""
+    overflow_room: int
+    """Partitions' worth of numbers that one takes in when it is made of what has gathered in the default partition."""
+    jump: str | None
+    """The statement that goes on numbering behind such a one, where numbers may be left out: it need not grow then."""
 
 
 TABLES = (
-    PartitionedTable("outbox_message_t", "id", load("message_tip")),
-    PartitionedTable("log_entry", "position", "SELECT next_position - 1 FROM log_sequencer WHERE id = 1"),
+    PartitionedTable(
+        name="outbox_message_t",
+        column="id",
+        tip=load("message_tip"),
+        # So many that publishers cannot run against its end, should whoever makes it be stopped half-way.
+        overflow_room=1000,
+        jump="SELECT setval(pg_get_serial_sequence('outbox_message_t', 'id'), %s)",
+    ),
+    PartitionedTable(
+        name="log_entry",
+        column="position",
+        tip="SELECT next_position - 1 FROM log_sequencer WHERE id = 1",
+        overflow_room=10,
+        jump=None,
+    ),
 )
 
 
@@ -60,13 +78,16 @@ def make_partitions_ahead(using: str) -> list[str]:
 def _make_ahead(table: PartitionedTable, using: str) -> list[str]:
     made = []
     with connections[using].cursor() as cursor:
-        while _is_needed(cursor, table):
+        for _ in range(STEPS_AT_ONCE):
+            if not _is_needed(cursor, table):
+                break
             # One step a transaction. Where a process was killed between two, the next one goes on from there.
-            with transaction.atomic(using=using):
+            with suppress(IntegrityError), transaction.atomic(using=using):
                 cursor.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
                 if not _scalar(cursor, "SELECT pg_try_advisory_xact_lock(hashtext('pubsub partitions'))"):
                     break  # another process is doing the same
                 if _is_needed(cursor, table):
+                    # An IntegrityError: publishers ran into the default partition this very moment. Look again.
                     made += _step(cursor, table)
     return made
 
@@ -85,12 +106,12 @@ def _step(cursor: Any, table: PartitionedTable) -> list[str]:
     # Saying the bounds and proving them first, under locks that let writers through, spares a scan of all that has
     # gathered under one that does not.
     if bounds is None:
-        upper = _tip(cursor, table) + OVERFLOW_ROOM * size
+        upper = _tip(cursor, table) + table.overflow_room * size
         said = f"{table.column} >= {lower} AND {table.column} < {upper}"
         cursor.execute(f"ALTER TABLE {default} ADD CONSTRAINT bounds CHECK ({said}) NOT VALID")
         return []
     lower, upper, proved = bounds
-    if _tip(cursor, table) > upper - OVERFLOW_ROOM * size // 2:
+    if _tip(cursor, table) > upper - table.overflow_room * size // 2:
         # Said long ago, by a process that came no further; nobody must ever run against it.
         cursor.execute(f"ALTER TABLE {default} DROP CONSTRAINT bounds")
         return []
@@ -103,7 +124,13 @@ def _step(cursor: Any, table: PartitionedTable) -> list[str]:
     cursor.execute(f"ALTER TABLE {table.name} ATTACH PARTITION {child} FOR VALUES FROM ({lower}) TO ({upper})")
     cursor.execute(f"ALTER TABLE {child} DROP CONSTRAINT bounds")
     cursor.execute("SELECT pubsub_add_default_partition_v1(%s)", [table.name])
-    return [child]
+    made = [child]
+    if table.jump:
+        # First the partition that the next numbers belong to; publishers are still locked out for this moment.
+        cursor.execute("SELECT pubsub_add_partition_v1(%s, %s, %s)", [table.name, upper, upper + size])
+        cursor.execute(table.jump, [upper - 1])
+        made.append(f"{table.name}_{upper}")
+    return made
 
 
 def _tip(cursor: Any, table: PartitionedTable) -> int:

@@ -1,0 +1,320 @@
+"""Nobody waits for a poll when a hint can come, nobody hints when nobody waits, and a lost hint costs one poll."""
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import Empty, Queue
+
+import pytest
+from django.db import transaction
+from django.utils import timezone
+
+from pubsub import publish, publish_many, wakeup
+from pubsub.events import Event
+from pubsub.models import Topic
+from pubsub.subscribing import Declaration
+from pubsub.worker import Worker
+
+from .helpers import Running, Session, checked_log, insert, wait_until
+from .processes import PUBLISHER, WORKER, child
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+NEVER_MS = 60_000
+"""A poll period that no test sees the end of."""
+
+PROMPT_S = 10
+"""Far less than that, and far more than a busy machine needs."""
+
+
+class Listener:
+    """A worker in a thread, and the names of the events that it has handled."""
+
+    def __init__(self, wait_period_ms: int, group: str = "listener", topic: str = "default") -> None:
+        self.handled: Queue[str] = Queue()
+        declared = Declaration(topic=topic, group=group, handler=self.note, start="earliest")
+        self.worker = Worker([declared], using="default", wait_period_ms=wait_period_ms)
+        assert self.worker._coordinator
+        self.coordinator = self.worker._coordinator
+        self.running = Running(self.worker.run)
+
+    def note(self, event: Event) -> None:
+        self.handled.put(event.payload["n"])
+
+    def expect(self, *names: str, seconds: float = PROMPT_S) -> None:
+        for name in names:
+            try:
+                assert self.handled.get(timeout=seconds) == name
+            except Empty:
+                raise AssertionError(f"{name!r} was not handled within {seconds} s") from None
+
+
+@contextmanager
+def listening(wait_period_ms: int = NEVER_MS, **options: str) -> Iterator[Listener]:
+    listener = Listener(wait_period_ms, **options)
+    try:
+        yield listener
+    finally:
+        listener.worker.stop()
+        listener.running.result(PROMPT_S)
+
+
+ADVISORY = (
+    "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objid = %s AND objsubid = 2"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+LEADING, WAITING, FOLLOWING = 1, 2, 3
+
+
+def holders(session: Session, lock: int) -> list[int]:
+    return [pid for (pid,) in session.execute(ADVISORY, [lock])]
+
+
+def wait_until_idle(session: Session) -> int:
+    """Waits until somebody waits for a hint. Returns its process id."""
+    wait_until(lambda: holders(session, WAITING), "somebody waits for a hint")
+    return holders(session, WAITING)[0]
+
+
+def publish_one(name: str, topic: str = "default", deliver_at: dt.datetime | None = None) -> None:
+    with transaction.atomic():
+        publish(topic, {"n": name}, deliver_at=deliver_at)
+
+
+def test_a_handler_is_called_soon_after_the_commit(session: Session) -> None:
+    with listening() as listener:
+        for n in range(5):
+            wait_until_idle(session)
+            publish_one(f"{n}")
+            listener.expect(f"{n}")
+
+
+def test_many_in_a_row_while_it_falls_asleep_and_wakes(session: Session) -> None:
+    """No pause is the right one to publish in: each event comes though the next one is published at once."""
+    with listening() as listener:
+        for n in range(200):
+            publish_one(f"{n}")
+            listener.expect(f"{n}")
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.005, 0.019, 0.03])
+def test_a_transaction_that_goes_on_after_publishing(session: Session, pause_s: float) -> None:
+    """Whether somebody waits is asked with the insert. Who begins to wait after that must see the event as well."""
+    with listening() as listener:
+        for n in range(10):
+            with transaction.atomic():
+                publish("default", {"n": f"{n}"})
+                wait_until_idle(session)
+                threading.Event().wait(pause_s)
+            listener.expect(f"{n}")
+
+
+def test_an_event_of_copy_wakes_as_well(session: Session) -> None:
+    with listening() as listener:
+        wait_until_idle(session)
+        with transaction.atomic():
+            publish_many("default", ({"payload": {"n": f"{n}"}, "key": "k"} for n in range(3)))
+        listener.expect("0", "1", "2")
+
+
+def test_an_event_published_by_another_process(session: Session) -> None:
+    with listening() as listener, child(PUBLISHER) as publisher:
+        wait_until_idle(session)
+        for n in range(3):
+            publisher.tell(f"from afar {n}")
+            listener.expect(f"from afar {n}")
+
+
+def test_the_followers_are_told_what_moved(session: Session) -> None:
+    Topic.objects.create(name="second")
+    with listening() as leader:
+        wait_until_idle(session)
+        with listening(group="follower", topic="second") as follower:
+            wait_until(lambda: holders(session, FOLLOWING), "the second follows")
+            assert leader.coordinator.leading
+            assert not follower.coordinator.leading
+            for n in range(3):
+                publish_one(f"{n}", topic="second")
+                follower.expect(f"{n}")
+
+
+def test_whoever_is_stopped_does_not_wait_for_the_poll(session: Session) -> None:
+    listener = Listener(NEVER_MS)
+    wait_until_idle(session)
+    listener.worker.stop()
+    listener.running.result(5)
+
+
+def test_a_connection_that_was_cut_comes_back(session: Session) -> None:
+    with listening(wait_period_ms=300) as listener:
+        for n in range(3):
+            pid = wait_until_idle(session)
+            session.execute("SELECT pg_terminate_backend(%s)", [pid])
+            wait_until(lambda pid=pid: holders(session, WAITING) not in ([], [pid]), "it listens again")  # type: ignore[misc]
+            publish_one(f"{n}")
+            listener.expect(f"{n}")
+
+
+def test_all_connections_are_cut_again_and_again(session: Session) -> None:
+    with listening(wait_period_ms=200) as listener:
+        for n in range(5):
+            wait_until_idle(session)
+            session.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            )
+            insert(session, f"{n}")
+            listener.expect(f"{n}")
+
+
+def test_when_the_leader_is_killed_another_process_leads(session: Session) -> None:
+    with child(WORKER, "first", "300") as first:
+        leader = wait_until_idle(session)
+        with listening(wait_period_ms=300, group="second") as second:
+            wait_until(lambda: holders(session, FOLLOWING), "the second follows")
+            assert not second.coordinator.leading
+            publish_one("both")
+            first.says("handled both")
+            second.expect("both")
+            first.kill()
+            wait_until(lambda: second.coordinator.leading, "the second leads")
+            assert wait_until_idle(session) != leader
+            publish_one("second alone")
+            second.expect("second alone")
+
+
+def notifications(listener: Session, end: Session) -> list[str]:
+    """What arrives on the channel, up to a sign sent last: they come in the order of their commits."""
+    end.execute(f"SELECT pg_notify('{wakeup.HINT_CHANNEL}', 'end')")
+    arrived = [each.payload for each in listener.notifies(timeout=PROMPT_S, stop_after=1)]
+    while arrived and arrived[-1] != "end":
+        arrived += [each.payload for each in listener.notifies(timeout=PROMPT_S, stop_after=1)]
+    return arrived[:-1]
+
+
+def test_nobody_hints_when_nobody_waits(session: Session, other: Session) -> None:
+    other.execute(f"LISTEN {wakeup.HINT_CHANNEL}")
+    for n in range(5):
+        publish_one(f"{n}")
+    publish_one("delayed", deliver_at=timezone.now() + dt.timedelta(hours=1))
+    with transaction.atomic():
+        publish_many("default", ({"payload": {"n": n}} for n in range(5)))
+    with transaction.atomic():
+        publish("default", {"n": "goes on for a while"})
+        time.sleep(0.05)
+    assert notifications(other, session) == []
+
+
+def test_one_hint_for_a_transaction_when_somebody_waits(session: Session, other: Session) -> None:
+    other.execute(f"LISTEN {wakeup.HINT_CHANNEL}")
+    other.execute(f"SELECT pg_advisory_lock({wakeup.WAITING})")
+    with transaction.atomic():
+        for n in range(50):
+            publish("default", {"n": n})
+        assert notifications(other, session) == [], "not before the commit"
+    assert notifications(other, session) == [""]
+    with transaction.atomic():
+        publish_many("default", ({"payload": {"n": n}} for n in range(50)))
+        publish("default", {"n": "delayed"}, deliver_at=timezone.now())
+    assert notifications(other, session) == [""]
+
+
+def test_no_hint_for_what_was_undone(session: Session, other: Session) -> None:
+    other.execute(f"LISTEN {wakeup.HINT_CHANNEL}")
+    other.execute(f"SELECT pg_advisory_lock({wakeup.WAITING})")
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        publish("default", {"n": "undone"})
+        raise ZeroDivisionError
+    with transaction.atomic(), pytest.raises(ZeroDivisionError), transaction.atomic():
+        publish("default", {"n": "undone"})
+        raise ZeroDivisionError
+    assert notifications(other, session) == []
+    with transaction.atomic():
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            publish("default", {"n": "undone"})
+            raise ZeroDivisionError
+        publish("default", {"n": "kept"})
+    assert notifications(other, session) == [""]
+
+
+def test_asking_whether_somebody_waits_keeps_nothing(session: Session) -> None:
+    """Neither in the open transaction nor after it, or whoever is about to wait would wait for the publisher."""
+    with transaction.atomic():
+        publish("default", {"n": 1})
+        assert holders(session, WAITING) == []
+        session.execute(f"SET lock_timeout = {PROMPT_S * 1000}")
+        session.execute(f"SELECT pg_advisory_lock({wakeup.WAITING})")
+        publish("default", {"n": 2})
+    session.execute(f"SELECT pg_advisory_unlock({wakeup.WAITING})")
+    assert holders(session, WAITING) == []
+
+
+def test_a_lost_hint_costs_a_poll_and_nothing_else(session: Session) -> None:
+    """A plain INSERT from elsewhere hints nothing at all."""
+    with listening(wait_period_ms=300) as listener:
+        for n in range(3):
+            wait_until_idle(session)
+            insert(session, f"{n}")
+            listener.expect(f"{n}")
+
+
+def test_a_delayed_message_wakes_at_its_time(session: Session) -> None:
+    with listening() as listener:
+        wait_until_idle(session)
+        due = timezone.now() + dt.timedelta(seconds=2.2)
+        publish_one("later", deliver_at=due)
+        publish_one("now")
+        listener.expect("now", "later")
+        # Who looks ever more slowly would look after 2 s, and then after 4 s.
+        assert 0 <= (timezone.now() - due).total_seconds() < 1.5
+        assert len(checked_log(session)) == 2
+
+
+def test_messages_of_other_times_are_not_confused(session: Session) -> None:
+    with listening() as listener:
+        wait_until_idle(session)
+        start = timezone.now()
+        publish_one("in an hour", deliver_at=start + dt.timedelta(hours=1))
+        publish_one("third", deliver_at=start + dt.timedelta(seconds=0.9))
+        publish_one("first", deliver_at=start + dt.timedelta(seconds=0.3))
+        publish_one("second", deliver_at=start + dt.timedelta(seconds=0.6))
+        listener.expect("first", "second", "third")
+
+
+def test_an_idle_worker_writes_nothing(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = threading.Semaphore(0)
+
+    def counted(find_work: Callable[[Worker], object]) -> Callable[[Worker], object]:
+        def find(self: Worker) -> object:
+            looks.release()
+            return find_work(self)
+
+        return find
+
+    written = (
+        "SELECT relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables"
+        " WHERE n_tup_ins + n_tup_upd + n_tup_del > 0 ORDER BY relname"
+    )
+    monkeypatch.setattr(Worker, "_find_work", counted(Worker._find_work))
+    with listening(wait_period_ms=10) as listener:
+        publish_one("one")
+        listener.expect("one")
+        wait_until_idle(session)
+        for _ in range(5):
+            assert looks.acquire(timeout=PROMPT_S)
+        stored = (
+            "SELECT xmin, xmax, ctid, topic_id FROM consumer_offsets"
+            " UNION ALL SELECT xmin, xmax, ctid, 0 FROM log_sequencer"
+        )
+        before = session.execute(stored).fetchall()
+        for _ in range(50):
+            assert looks.acquire(timeout=PROMPT_S)
+        assert session.execute(stored).fetchall() == before
+    # What sessions have written is told when they end, at the latest.
+    counts = session.execute(written).fetchall()
+    with listening(wait_period_ms=10):
+        for _ in range(50):
+            assert looks.acquire(timeout=PROMPT_S)
+    assert session.execute(written).fetchall() == counts
