@@ -18,8 +18,8 @@ from .sequencing import Pass, move_due_messages, sequence_on
 
 logger = logging.getLogger("pubsub.coordinating")
 
-PACE_S = 0.004
-"""From one pass that found something to the next."""
+SHORTEST_PAUSE_S, PAUSE_PER_MESSAGE_S, LONGEST_PAUSE_S = 0.002, 0.0002, 0.01
+"""From the beginning of a pass that found something to the next one: the busier, the longer."""
 
 STOP_LOOK_S = 0.5
 
@@ -94,7 +94,8 @@ class Coordinator(threading.Thread):
             if done.messages:
                 # Under load a pause makes passes few and large; each costs a flush, however little it numbers.
                 self._tell(connection, done)
-                self._stopping.wait(max(0.0, PACE_S - (time.monotonic() - begun)))
+                pause = min(LONGEST_PAUSE_S, SHORTEST_PAUSE_S + PAUSE_PER_MESSAGE_S * done.messages)
+                self._stopping.wait(max(0.0, pause - (time.monotonic() - begun)))
                 continue
             # Announced before the last look: who publishes from here on sees that somebody waits.
             done = sequence_on(connection, _START_WAITING)
