@@ -4,6 +4,6 @@ CREATE FUNCTION pubsub_transaction_id_v1() RETURNS uuid
 LANGUAGE sql STABLE PARALLEL RESTRICTED
 AS $$
     SELECT encode(
-        timestamptz_send(pg_postmaster_start_time()) || int8send(pg_current_xact_id()::text::bigint), 'hex'
+        timestamptz_send(pg_postmaster_start_time()) || xid8send(pg_current_xact_id()), 'hex'
     )::uuid
 $$;
