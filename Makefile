@@ -42,8 +42,8 @@ lint: install-dev ## Check style, types, migrations and imports
 
 bench: export DEBUG := false
 bench: export SECRET_KEY := $(or $(SECRET_KEY),not-a-secret-as-nothing-is-served)
-bench: install-demo ## Measure throughput and latency: [ARGS="…"]
-	@$(RUN) manage.py pubsub_bench $(ARGS)
+bench: install-demo ## Measure publishing: [ARGS="publish --clients 32"] or [ARGS=wake]
+	@$(RUN) manage.py pubsub_bench $(or $(ARGS),publish)
 
 UV ?= uv
 COMPILE = $(UV) pip compile --quiet pyproject.toml --universal --generate-hashes --no-header --no-annotate -p 3.11

@@ -1,5 +1,6 @@
 """Telling a failure of the database, which passes, from one of the handler, which does not."""
 
+import psycopg
 from django.db import InterfaceError
 
 TRANSIENT_STATES = ("08", "40", "53", "57", "58", "25006", "55P03")
@@ -8,15 +9,18 @@ error, a server that has become read-only, a lock that was not to be had."""
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same work may succeed when it is done again."""
+    """Whether the same work may succeed when it is done again: PostgreSQL says so, or is gone.
+
+    >>> is_transient(psycopg.errors.DeadlockDetected()), is_transient(psycopg.errors.UniqueViolation())
+    (True, False)
+    """
     cause: BaseException | None = error
     while cause is not None:
-        state = getattr(cause, "sqlstate", None)
-        if state is not None and state.startswith(TRANSIENT_STATES):
-            return True
-        # psycopg gives no SQLSTATE where the connection went away under it.
-        if state is None and type(cause).__name__ == "OperationalError":
-            return True
+        if isinstance(cause, psycopg.Error):
+            if cause.sqlstate:
+                return cause.sqlstate.startswith(TRANSIENT_STATES)
+            # psycopg has no SQLSTATE to tell where the connection went away under it.
+            return isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError)
         if isinstance(cause, InterfaceError):
             return True
         cause = cause.__cause__

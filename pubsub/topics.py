@@ -23,7 +23,9 @@ def topic_id(name: str, using: str) -> int:
     """The number of a topic. Numbers are never reused, so a process asks the database once."""
     found = _ids.get((using, name))
     if found is None:
-        found = _ids[using, name] = _look_up(name, using)
+        found, for_good = _look_up(name, using)
+        if for_good:
+            _ids[using, name] = found
     return found
 
 
@@ -40,17 +42,19 @@ def check_name(name: str) -> str:
     return name
 
 
-def _look_up(name: str, using: str) -> int:
+def _look_up(name: str, using: str) -> tuple[int, bool]:
+    """The number, and whether it will stay: a topic made in the open transaction may yet be undone."""
     check_name(name)
     with connections[using].cursor() as cursor:
-        cursor.execute("SELECT id FROM outbox_topics WHERE name = %s", [name])
+        # now() is the time at which the open transaction began: what it has made itself is not older.
+        cursor.execute("SELECT id, created_at < now() FROM outbox_topics WHERE name = %s", [name])
         row = cursor.fetchone()
         if row:
-            return int(row[0])
+            return int(row[0]), bool(row[1])
         cursor.execute("SELECT name FROM outbox_topics ORDER BY name")
         known = [known for (known,) in cursor.fetchall()]
     if conf().unknown_topic == "create":
-        return _create_beside(name, using)
+        return _create_beside(name, using), True
     nearest = difflib.get_close_matches(name, known, n=1)
     hint = f'Did you mean "{nearest[0]}"?' if nearest else f"There are: {', '.join(known) or 'none'}."
     raise UnknownTopic(

@@ -177,6 +177,15 @@ def test_a_topic_made_after_it_was_asked_for_is_found() -> None:
         publish("late", {})
 
 
+def test_a_topic_that_was_undone_is_forgotten() -> None:
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        Topic.objects.create(name="undone")
+        publish("undone", {})
+        raise ZeroDivisionError
+    with transaction.atomic(), pytest.raises(UnknownTopic):
+        publish("undone", {})
+
+
 def test_publish_many_keeps_the_order_of_a_generator_and_mixes_every_kind() -> None:
     due = timezone.now() + dt.timedelta(days=1)
 
