@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from django.db import connections, transaction
 
 from . import dead_letters
-from .failures import is_transient
-from .reading import Place, PublishedTogether, Reader, by_transaction
+from .failures import is_the_handlers
+from .reading import Place, PublishedTogether, Reader, by_transaction, event_from
 from .sql import load
+from .transactions import make_hooks_robust
 
 logger = logging.getLogger("pubsub.consuming")
 
@@ -36,8 +37,8 @@ def consume(place: Place, batch_size: int) -> Batch:
     """
     try:
         return _consume(place, batch_size, one_by_one=False)
-    except Exception as error:
-        if is_transient(error):
+    except BaseException as error:
+        if not is_the_handlers(error):
             raise
         logger.debug("a batch of %s failed; trying its transactions one by one", place, exc_info=True)
     return _consume(place, batch_size, one_by_one=True)
@@ -66,16 +67,17 @@ def _consume(place: Place, batch_size: int, *, one_by_one: bool) -> Batch:
             load("move_cursor"),
             {
                 **place.parameters,
-                "next_offset": last.event.offset + 1,
+                "next_offset": last.offset + 1,
                 "next_position": last.position + 1,
                 "count": passed,
             },
         )
+        make_hooks_robust(connections[place.using])
     logger.debug(
         "%s: passed %d events, now behind offset %d",
         place,
         passed,
-        last.event.offset,
+        last.offset,
         extra={"group": place.declared.group, "topic": place.declared.topic, "passed": passed, "failed": failed},
     )
     return Batch(passed=passed, failed=failed)
@@ -84,7 +86,7 @@ def _consume(place: Place, batch_size: int, *, one_by_one: bool) -> Batch:
 def _handle(place: Place, together: PublishedTogether) -> None:
     for entry in together:
         if entry.to_group is None or entry.to_group == place.declared.group:
-            place.declared.handler(entry.event)
+            place.declared.handler(event_from(place, entry.columns))
 
 
 def _handle_or_bury(place: Place, together: PublishedTogether) -> int:
@@ -94,8 +96,8 @@ def _handle_or_bury(place: Place, together: PublishedTogether) -> int:
             _handle(place, together)
             # A deferred constraint must fail here, where it can be told whose fault it is, and not at the commit.
             connections[place.using].check_constraints()
-    except Exception as error:
-        if is_transient(error):
+    except BaseException as error:
+        if not is_the_handlers(error):
             raise
         together.skip_rest()
         return dead_letters.bury(place, together, error)

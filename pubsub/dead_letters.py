@@ -6,14 +6,15 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from .failures import is_transient
+from .failures import is_the_handlers
 from .reading import Place, PublishedTogether, event_from
 from .sql import load
+from .transactions import make_hooks_robust
 
 logger = logging.getLogger("pubsub.dead_letters")
 
 
-def bury(place: Place, together: PublishedTogether, error: Exception) -> int:
+def bury(place: Place, together: PublishedTogether, error: BaseException) -> int:
     """Sets the events of a failed transaction aside, together, in the transaction that passes them."""
     first, last = together.ends
     delay = _delay_after(place, attempts=1)
@@ -29,7 +30,7 @@ def bury(place: Place, together: PublishedTogether, error: Exception) -> int:
             },
         )
         buried = int(cursor.rowcount)
-    _report(place, first.event.offset, first.event.transaction_id, 1, delay, error)
+    _report(place, first.offset, first.transaction_id, 1, delay, error)
     return buried
 
 
@@ -51,8 +52,8 @@ def retry_due(place: Place) -> int:
                 for row in rows:
                     place.declared.handler(event_from(place, row[2:], attempt=row[1] + 1))
                 connections[using].check_constraints()
-        except Exception as error:
-            if is_transient(error):
+        except BaseException as error:
+            if not is_the_handlers(error):
                 raise
             attempts = rows[0][1] + 1
             delay = _delay_after(place, attempts)
@@ -60,6 +61,7 @@ def retry_due(place: Place) -> int:
             _report(place, rows[0][2], rows[0][10], attempts, delay, error)
         else:
             cursor.execute(load("resolve"), {"ids": ids})
+        make_hooks_robust(connections[using])
     return len(rows)
 
 
@@ -87,7 +89,7 @@ def _delay_after(place: Place, attempts: int) -> int | None:
     return delays[attempts - 1] if attempts <= len(delays) else None
 
 
-def _describe(place: Place, error: Exception) -> dict[str, Any]:
+def _describe(place: Place, error: BaseException) -> dict[str, Any]:
     """The exception in a form that any text column takes."""
     texts = {
         "handler": place.declared.handler_name,
@@ -98,14 +100,16 @@ def _describe(place: Place, error: Exception) -> dict[str, Any]:
     return {name: text.replace("\x00", "\\x00").encode("utf-8", "replace").decode() for name, text in texts.items()}
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as second:  # an exception whose own __str__ fails must not block the partition
         return f"(its message could not be had: {type(second).__name__})"
 
 
-def _report(place: Place, offset: int, transaction_id: Any, attempt: int, delay: int | None, error: Exception) -> None:
+def _report(
+    place: Place, offset: int, transaction_id: Any, attempt: int, delay: int | None, error: BaseException
+) -> None:
     what = "moved to the dead letters" if delay is None else f"to be tried again in {delay} s"
     logger.error(
         "%s: %s failed at offset %d, attempt %d (%s); its transaction is %s",

@@ -10,6 +10,9 @@ from .errors import InvalidEvent
 
 _encode = DjangoJSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
 
+DEEPEST = 200
+"""Lists and objects in one another. Python and PostgreSQL read about a thousand, depending on where they stand."""
+
 
 def to_json(field: str, value: Any) -> str:
     r"""The value as JSON that PostgreSQL can store.
@@ -24,7 +27,7 @@ def to_json(field: str, value: Any) -> str:
         text = _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidEvent(_find_fault(field, value) or f"{field} cannot be written as JSON: {error}.") from error
-    if "\\u0000" in text or not text.isascii():
+    if "\\u0000" in text or not text.isascii() or text.count("[") + text.count("{") > DEEPEST:
         # Rare enough to look closely: the escape may also be a backslash of the user's.
         fault = _find_fault(field, value)
         if fault:
@@ -58,8 +61,8 @@ def _fault_of_text(place: str, text: str) -> str | None:
 
 
 def _find_fault(place: str, value: Any, depth: int = 0) -> str | None:
-    if depth > 200:
-        return f"{place} is nested more than 200 deep, or contains itself."
+    if depth > DEEPEST:
+        return f"payload or metadata is nested more than {DEEPEST} deep, or contains itself."
     match value:
         case str():
             return _fault_of_text(place, value)

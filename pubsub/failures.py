@@ -15,7 +15,9 @@ def is_transient(error: BaseException) -> bool:
     (True, False)
     """
     cause: BaseException | None = error
-    while cause is not None:
+    seen = set()
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))  # `raise error from error` makes a ring
         if isinstance(cause, psycopg.Error):
             if cause.sqlstate:
                 return cause.sqlstate.startswith(TRANSIENT_STATES)
@@ -25,3 +27,8 @@ def is_transient(error: BaseException) -> bool:
             return True
         cause = cause.__cause__
     return False
+
+
+def is_the_handlers(error: BaseException) -> bool:
+    """Whether the handler is to blame. `sys.exit()` in a handler is one more way to fail; Ctrl-C is none."""
+    return not isinstance(error, KeyboardInterrupt | GeneratorExit) and not is_transient(error)

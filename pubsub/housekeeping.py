@@ -22,11 +22,17 @@ class Housekeeper:
         self.using = using
         self._due = float("-inf")
 
-    def keep_house(self) -> None:
-        if time.monotonic() >= self._due:
-            make_partitions_ahead(self.using)
-            forget_expired_keys(self.using)
-            self._due = time.monotonic() + EVERY_S
+    def keep_house(self) -> bool:
+        """Says whether it was time to. A failure is reported and stops nothing: what is done here can wait."""
+        if time.monotonic() < self._due:
+            return False
+        self._due = time.monotonic() + EVERY_S
+        for job in (make_partitions_ahead, forget_expired_keys):
+            try:
+                job(self.using)
+            except Exception:
+                logger.exception("%s failed; trying again in %d s", job.__name__, EVERY_S)
+        return True
 
 
 def forget_expired_keys(using: str) -> int:

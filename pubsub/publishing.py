@@ -144,7 +144,8 @@ def publish_on_commit(topic: str, payload: Any, *, using: str | None = None, **o
         with transaction.atomic(using=alias):
             _write(alias, event)
 
-    transaction.on_commit(publish_now, using=alias)
+    # After the caller's commit nothing may fail any more; outside a transaction the caller wants to know.
+    transaction.on_commit(publish_now, using=alias, robust=connections[alias].in_atomic_block)
 
 
 async def apublish(topic: str, payload: Any, *, using: str | None = None, **options: Any) -> uuid.UUID:

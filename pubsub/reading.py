@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from .events import Event
 from .sql import load
 from .subscribing import Declaration
+
+PlaceKey = tuple[str, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +24,10 @@ class Place:
     using: str
 
     @property
+    def key(self) -> PlaceKey:
+        return self.declared.group, self.topic_id, self.partition_id
+
+    @property
     def parameters(self) -> dict[str, Any]:
         return {"group_id": self.declared.group, "topic_id": self.topic_id, "partition_id": self.partition_id}
 
@@ -30,11 +37,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An event and where it is stored."""
+    """An event as it is stored. It is decoded where it is handled: if that fails, it is this event's own failure."""
 
     position: int
     to_group: str | None
-    event: Event
+    offset: int
+    transaction_id: uuid.UUID
+    columns: Sequence[Any]
 
 
 class Reader:
@@ -56,7 +65,8 @@ class Reader:
         if row is None:
             self._fetch()
             row = next(self._rows)
-        return Entry(row[0], row[1], event_from(self._place, row[2:]))
+        position, to_group, *columns = row
+        return Entry(position, to_group, offset=columns[0], transaction_id=columns[8], columns=columns)
 
     def _fetch(self) -> None:
         if self._exhausted:
@@ -100,7 +110,7 @@ class PublishedTogether:
 
 def by_transaction(entries: Iterator[Entry]) -> Iterator[PublishedTogether]:
     """Splits entries where the publisher's transaction changes; the events of one are contiguous."""
-    for _, together in itertools.groupby(entries, key=lambda entry: entry.event.transaction_id):
+    for _, together in itertools.groupby(entries, key=lambda entry: entry.transaction_id):
         yield PublishedTogether(together)
 
 

@@ -30,9 +30,10 @@ def prepare(using: str) -> None:
             "INSERT INTO outbox_topics (id, name, total_partitions) VALUES (1, %s, %s) ON CONFLICT DO NOTHING",
             [topics.DEFAULT_TOPIC, conf().total_partitions],
         )
-        # Topic 1 was numbered by hand; the sequence must not come to it again.
+        # Topic 1 was numbered by hand; the sequence must not come to it again. It never goes back.
         cursor.execute(
-            "SELECT setval(pg_get_serial_sequence('outbox_topics', 'id'), (SELECT max(id) FROM outbox_topics))"
+            "SELECT setval(numbers, 1) FROM pg_get_serial_sequence('outbox_topics', 'id') AS numbers "
+            "WHERE pg_sequence_last_value(numbers::regclass) IS NULL"
         )
     topics.create_topics(connection, conf().topics)
     storage.make_partitions_ahead(using)

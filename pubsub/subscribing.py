@@ -1,5 +1,6 @@
 """Who wants to hear what: declared on handlers in code, kept as rows in the database."""
 
+import inspect
 import json
 import logging
 from collections.abc import Callable, Sequence
@@ -43,6 +44,13 @@ class Declaration:
                 f"retry must be a list of seconds before each further attempt, such as [60, 300], not {self.retry!r}."
             )
 
+        for is_lazy in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
+            if is_lazy(self.handler) or is_lazy(type(self.handler).__call__):
+                raise InvalidSubscription(
+                    f"{self.handler_name} does nothing when it is called: it is asynchronous, or a generator. A "
+                    f"handler must be an ordinary function; asgiref's async_to_sync() makes one of an asynchronous one."
+                )
+
     @property
     def handler_name(self) -> str:
         named = self.handler if hasattr(self.handler, "__qualname__") else type(self.handler)
@@ -58,7 +66,9 @@ class Registry:
     def add(self, declaration: Declaration) -> None:
         key = (declaration.topic, declaration.group)
         present = self._declarations.setdefault(key, declaration)
-        if present.handler_name != declaration.handler_name:
+        # A module that is imported once more declares its functions again.
+        again = present.handler_name == declaration.handler_name and inspect.isroutine(declaration.handler)
+        if present.handler is not declaration.handler and not again:
             raise InvalidSubscription(
                 f'Group "{declaration.group}" already handles topic "{declaration.topic}" by {present.handler_name}; '
                 f"{declaration.handler_name} needs a group of its own, or call it from there."
@@ -129,6 +139,9 @@ def enrol(declarations: Sequence[Declaration], using: str) -> None:
             # Nobody numbers meanwhile, so "from now on" is one definite place in all partitions.
             cursor.execute("SELECT FROM log_sequencer WHERE id = 1 FOR UPDATE")
             cursor.execute(load("enrol"), parameters)
+            if not cursor.rowcount:
+                # The group is there and the topic has more partitions than before: what is in them is new to it.
+                parameters["start"] = "earliest"
             cursor.execute(load("enrol_cursors"), parameters)
         logger.info(
             "group %s reads topic %s from the %s",

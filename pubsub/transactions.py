@@ -16,3 +16,9 @@ def read_committed(using: str) -> Iterator[Any]:
         if outermost:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         yield cursor
+
+
+def make_hooks_robust(connection: Any) -> None:
+    """What handlers have registered for after the commit shall not stand in one another's way: a failure is logged."""
+    if connection.run_on_commit:
+        connection.run_on_commit = [(savepoints, hook, True) for savepoints, hook, _ in connection.run_on_commit]

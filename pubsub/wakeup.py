@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 from django.db import connections, transaction
+from psycopg import sql
 
 HINT_CHANNEL = "event_channel"
 """To whoever numbers: something was published."""
@@ -87,8 +88,7 @@ def tell_moved(connection: psycopg.Connection[Any], topic_ids: Sequence[int]) ->
 @contextmanager
 def dedicated_connection(alias: str) -> Iterator[psycopg.Connection[Any]]:
     """A connection outside Django's keeping, that notices a peer which is gone without a word."""
-    parameters = connections[alias].get_connection_params()
-    parameters |= {
+    parameters = {
         "application_name": "pubsub",
         "keepalives": 1,
         "keepalives_idle": 10,
@@ -96,8 +96,11 @@ def dedicated_connection(alias: str) -> Iterator[psycopg.Connection[Any]]:
         "keepalives_count": 3,
         "tcp_user_timeout": 25_000,
         "connect_timeout": 10,
-    } | parameters.get("OPTIONS", {})
+        **connections[alias].get_connection_params(),
+    }
     with psycopg.connect(**parameters, autocommit=True) as connection:
+        if role := connections[alias].settings_dict["OPTIONS"].get("assume_role"):
+            connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
         yield connection
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 
 from django.db import close_old_connections, connections
@@ -13,7 +14,7 @@ from .coordinating import Coordinator
 from .errors import PubSubError
 from .failures import is_transient
 from .housekeeping import Housekeeper
-from .reading import Place
+from .reading import Place, PlaceKey
 from .sequencing import move_due_messages, sequence
 from .sql import load
 from .subscribing import Declaration, enrol
@@ -48,7 +49,11 @@ class Worker:
         self.drain = drain
         self.passed = 0
         self.failed = 0
+        self._has_run = False
         self._stopping = threading.Event()
+        self._failures: dict[PlaceKey, int] = {}
+        self._resting: dict[PlaceKey, float] = {}
+        """Until when a partition that failed is left alone."""
         self._housekeeper = Housekeeper(using)
         self._coordinator = Coordinator(using, self.wait_period_s) if listen and not drain else None
 
@@ -60,8 +65,9 @@ class Worker:
 
     def run(self) -> None:
         """Works until stopped, once. A failure of the database is waited out; one of the set-up is raised."""
-        if self._stopping.is_set():
-            raise PubSubError("This worker was stopped, or has run already; make a new one.")
+        if self._has_run:
+            raise PubSubError("This worker has run already; make a new one.")
+        self._has_run = True
         try:
             self._run()
         finally:
@@ -83,15 +89,14 @@ class Worker:
             except Exception as error:
                 if not is_transient(error) and (self.drain or not ready):
                     raise
-                logger.warning("trying again in %.1f s: %s", backoff_s, error, exc_info=not is_transient(error))
-                connections[self.using].close()
+                self._give_up_connection(error, f"trying again in {backoff_s:.1f} s")
                 self._stopping.wait(backoff_s)
                 backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
                 continue
             backoff_s = self.wait_period_s
             told = busy
             if not busy:
-                if self.drain:
+                if self.drain and not self._resting:
                     return
                 told = self._wait()
 
@@ -116,13 +121,22 @@ class Worker:
         Unless it was told that somebody has numbered what is new, it does so itself: polling alone is enough.
         """
         busy = False
+        if self._housekeeper.keep_house():
+            enrol(list(self.declarations.values()), self.using)  # topics may have got more partitions
         if not (told and self._coordinator and self._coordinator.connected):
             busy = move_due_messages(self.using) > 0
             busy = sequence(self.using).messages > 0 or busy
-            self._housekeeper.keep_house()
         for place, has_new, has_due in self._find_work():
             if self._stopping.is_set():
                 break
+            if self._resting.get(place.key, 0) <= time.monotonic():
+                busy = self._work_on(place, has_new, has_due) or busy
+        return busy
+
+    def _work_on(self, place: Place, has_new: bool, has_due: bool) -> bool:
+        """What fails here, though no event is to blame, is left alone for a while: other partitions go on."""
+        busy = False
+        try:
             if has_due and dead_letters.retry_due(place):
                 busy = True
             if has_new:
@@ -130,7 +144,21 @@ class Worker:
                 self.passed += batch.passed
                 self.failed += batch.failed
                 busy = busy or batch.passed > 0
+        except Exception as error:
+            if self.drain and not is_transient(error):
+                raise
+            failures = self._failures[place.key] = self._failures.get(place.key, 0) + 1
+            rest_s = min(self.wait_period_s * 2 ** (failures - 1), LONGEST_BACKOFF_S)
+            self._resting[place.key] = time.monotonic() + rest_s
+            self._give_up_connection(error, f"{place} rests for {rest_s:.1f} s")
+        else:
+            self._failures.pop(place.key, None)
+            self._resting.pop(place.key, None)
         return busy
+
+    def _give_up_connection(self, error: Exception, what_then: str) -> None:
+        logger.warning("%s: %s", what_then, error, exc_info=not is_transient(error))
+        connections[self.using].close()
 
     def _find_work(self) -> list[tuple[Place, bool, bool]]:
         with connections[self.using].cursor() as cursor:

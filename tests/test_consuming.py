@@ -1,9 +1,11 @@
 """Handlers: in order, in batches that never split a transaction, with effects that happen exactly once."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from psycopg.errors import DeadlockDetected
 
 from pubsub import publish, publish_many, subscribe
 from pubsub.errors import InvalidSubscription
@@ -15,10 +17,10 @@ from .handlers import Recorder, declare, drain
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def publish_each(*payloads: Any, **options: Any) -> None:
+def publish_each(*payloads: Any, topic: str = "default", **options: Any) -> None:
     for payload in payloads:
         with transaction.atomic():
-            publish(options.pop("topic", "default"), payload, **options)
+            publish(topic, payload, **options)
 
 
 def test_every_group_gets_every_event_in_the_order_of_its_key() -> None:
@@ -104,6 +106,91 @@ def test_a_broken_transaction_or_a_deferred_constraint_is_the_fault_of_its_event
     assert not ConsumerLag.objects.filter(lag__gt=0).exists()
 
 
+def test_an_event_that_cannot_be_decoded_is_its_own_fault() -> None:
+    publish_each("before", key="one")
+    with transaction.atomic(), connection.cursor() as cursor:
+        # More digits than Python reads.
+        cursor.execute("INSERT INTO outbox_message_t (key, payload) VALUES ('one', ('1' || repeat('0', 5000))::jsonb)")
+    publish_each("after", key="one")
+    handler = Recorder()
+    worker = drain(declare(handler))
+    assert handler.payloads == ["before", "before", "after"]  # the first time in the batch, then one by one
+    assert list(DeadLetter.objects.values_list("exception_class", flat=True)) == ["builtins.ValueError"]
+    assert worker.passed == 3
+
+
+@pytest.mark.parametrize("failure", [SystemExit(3), asyncio.CancelledError(), ValueError()])
+def test_whatever_a_handler_raises_fails_its_event_alone(failure: BaseException) -> None:
+    publish_each("bad", "good", key="one")
+    handled = []
+
+    def handler(event: Any) -> None:
+        if event.payload == "bad":
+            raise failure from failure
+        handled.append(event.payload)
+
+    drain(declare(handler))
+    assert handled == ["good"]
+    assert DeadLetter.objects.get().payload == "bad"
+
+
+def test_ctrl_c_is_nobodys_fault() -> None:
+    publish_each("one")
+
+    def handler(event: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        drain(declare(handler))
+    assert not DeadLetter.objects.exists()
+
+
+def test_a_hook_after_the_commit_that_fails_drops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    publish_each(*range(5), key="one")
+    hooks: list[int] = []
+
+    def handler(event: Any) -> None:
+        def hook() -> None:
+            hooks.append(event.payload)
+            if event.payload == 2:
+                raise ValueError("after the commit")
+
+        transaction.on_commit(hook)
+
+    worker = drain(declare(handler))
+    assert hooks == [0, 1, 2, 3, 4]
+    assert (worker.passed, worker.failed) == (5, 0)
+    assert "after the commit" in caplog.text
+
+
+def test_a_partition_whose_handler_meets_a_failing_database_keeps_no_other_waiting() -> None:
+    publish_each("one", "two", "three")
+    attempts: list[str] = []
+
+    def unlucky(event: Any) -> None:
+        attempts.append(event.payload)
+        if len(attempts) < 4:
+            raise DeadlockDetected
+
+    lucky = Recorder()
+    drain(declare(unlucky, group="a"), declare(lucky, group="b"), wait_period_ms=1)
+    assert sorted(lucky.payloads) == ["one", "three", "two"]
+    assert sorted(attempts[3:]) == ["one", "three", "two"]
+    assert not DeadLetter.objects.exists()
+
+
+def test_a_group_that_has_begun_reads_new_partitions_from_their_beginning() -> None:
+    topic = Topic.objects.create(name="grows", total_partitions=1)
+    handler = Recorder()
+    declaration = declare(handler, topic="grows", start="latest")
+    enrol([declaration], "default")
+    Topic.objects.filter(pk=topic.pk).update(total_partitions=4)
+    for n in range(20):
+        publish_each(n, topic="grows", key=n)
+    drain(declaration)
+    assert sorted(handler.payloads) == list(range(20))
+
+
 def test_an_event_for_another_group_is_passed_unseen() -> None:
     publish_each("mine", to_group="readers")
     publish_each("theirs", to_group="others")
@@ -163,8 +250,21 @@ def test_one_handler_per_topic_and_group() -> None:
     registry.add(declare(Recorder()))
     with pytest.raises(InvalidSubscription, match='Group "readers" already handles topic "default"'):
         registry.add(declare(publish_each))
-    with pytest.raises(InvalidSubscription, match='No handler is declared for group "reader"; there are: readers'):
+    registry.add(declare(publish_each, group="functions"))
+    registry.add(declare(publish_each, group="functions"))
+    with pytest.raises(InvalidSubscription):
+        registry.add(declare(Recorder()))
+    with pytest.raises(
+        InvalidSubscription, match='No handler is declared for group "reader"; there are: functions, readers'
+    ):
         registry.select(groups=["reader"])
+
+
+async def asynchronous(event: Any) -> None: ...
+
+
+def lazy(event: Any) -> Any:
+    yield event
 
 
 @pytest.mark.parametrize(
@@ -174,10 +274,14 @@ def test_one_handler_per_topic_and_group() -> None:
         ({"start": "newest"}, "start must be 'earliest' or 'latest', not 'newest'"),
         ({"retry": (1.5,)}, "retry must be a list of seconds"),
         ({"retry": (-1,)}, "retry must be a list of seconds"),
+        ({"handler": asynchronous}, "asynchronous does nothing when it is called"),
+        ({"handler": lazy}, "lazy does nothing when it is called"),
     ],
 )
 def test_a_bad_declaration_is_refused_where_it_is_made(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidSubscription, match=message):
         Declaration(**{"topic": "default", "group": "g", "handler": print, **options})
+    options = dict(options)
+    handler = options.pop("handler", publish_each)
     with pytest.raises(InvalidSubscription):
-        subscribe("default", **{"group": "g", **options})(publish_each)
+        subscribe("default", **{"group": "g", **options})(handler)

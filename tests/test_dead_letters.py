@@ -7,7 +7,7 @@ import pytest
 from django.db import connection, transaction
 
 from pubsub import dead_letters, publish, publish_many
-from pubsub.models import DeadLetter
+from pubsub.models import ConsumerOffset, DeadLetter
 
 from .handlers import Recorder, declare, drain
 
@@ -83,6 +83,19 @@ def test_discarded_is_never_tried_again() -> None:
     drain(declare(handler))
     assert handler.events == []
     assert {letter.state for letter in DeadLetter.objects.all()} == {"discarded"}
+
+
+def test_what_fails_again_after_the_group_went_back_counts_on() -> None:
+    fail_together("bad")
+    failing = declare(Recorder(fails=lambda event: True))
+    drain(failing)
+    dead_letters.replay([DeadLetter.objects.get().pk], "default")
+    drain(declare(Recorder()))
+    assert DeadLetter.objects.get().state == "resolved"
+    ConsumerOffset.objects.update(next_offset=1, next_position=1, passed=0)
+    drain(failing)
+    letter = DeadLetter.objects.get()
+    assert (letter.state, letter.attempts) == ("dead", 3)
 
 
 class Unprintable(Exception):

@@ -35,6 +35,12 @@ def test_a_connection_that_is_gone_has_no_sqlstate() -> None:
     assert is_transient(InterfaceError("connection already closed"))
 
 
+def test_a_ring_of_causes_has_an_end() -> None:
+    error = ValueError()
+    error.__cause__ = error
+    assert not is_transient(error)
+
+
 def test_what_only_looks_like_it_is_the_handlers_own() -> None:
     assert not is_transient(LookAlike())
     assert not is_transient(ConnectionError())

@@ -44,3 +44,17 @@ def test_the_house_is_kept_when_it_is_due(django_assert_num_queries: object) -> 
     assert not DedupKey.objects.exists()
     with django_assert_num_queries(0):  # type: ignore[operator]
         housekeeper.keep_house()
+
+
+def test_a_failure_is_reported_and_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(using: str) -> None:
+        raise PermissionError("permission denied for schema public")
+
+    fails.__name__ = "make_partitions_ahead"
+    monkeypatch.setattr(housekeeping, "make_partitions_ahead", fails)
+    remember("old", hours=-1)
+    assert Housekeeper("default").keep_house()
+    assert "make_partitions_ahead failed" in caplog.text
+    assert not DedupKey.objects.exists()

@@ -228,6 +228,26 @@ def test_an_error_of_the_database_during_copy_is_one_of_djangos() -> None:
     assert not OutboxMessage.objects.exists()
 
 
+def test_deep_nesting_is_refused_before_anybody_has_to_read_it() -> None:
+    payload: Any = "x"
+    for _ in range(300):
+        payload = [payload]
+    with transaction.atomic(), pytest.raises(InvalidEvent, match="nested more than 200 deep"):
+        publish("default", payload)
+    with transaction.atomic():
+        publish("default", [[n] for n in range(300)])
+
+
+def test_publish_on_commit_fails_nobody_after_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pubsub.publishing._write", lambda *arguments: 1 / 0)
+    with transaction.atomic():
+        publish_on_commit("default", 1)
+        Topic.objects.create(name="stays")
+    assert Topic.objects.filter(name="stays").exists()
+    with pytest.raises(ZeroDivisionError):
+        publish_on_commit("default", 1)
+
+
 def test_publish_on_commit_waits_for_the_commit_and_needs_it() -> None:
     with transaction.atomic():
         publish_on_commit("default", {"n": 1}, type="t", key=1)

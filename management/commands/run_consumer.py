@@ -2,6 +2,7 @@
 
 import signal
 from argparse import ArgumentParser
+from contextlib import suppress
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -68,9 +69,11 @@ class Command(BaseCommand):
         )
 
         def stop(number: int, frame: Any) -> None:
-            self.stderr.write("Finishing the batch in hand, then stopping. Once more to stop at once.")
-            signal.signal(number, signal.SIG_DFL)
             worker.stop()
+            signal.signal(number, signal.SIG_DFL)
+            # Whoever read it may be gone, or be in the middle of writing himself.
+            with suppress(OSError, RuntimeError):
+                self.stderr.write("Finishing the batch in hand, then stopping. Once more to stop at once.")
 
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
