@@ -160,7 +160,8 @@ def checked_log(session: Session, *, together: bool = True) -> list[Entry]:
 
 def unnumbered(session: Session) -> int:
     (count,) = session.execute(
-        "SELECT count(*) FROM outbox_message_t WHERE id NOT IN (SELECT message_id FROM log_entry)"
+        "SELECT count(*) FROM outbox_message_t AS message"
+        " WHERE NOT EXISTS (SELECT FROM log_entry WHERE message_id = message.id)"
     ).fetchone() or (0,)
     return int(count)
 
