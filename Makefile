@@ -29,7 +29,7 @@ test: install-dev ## Run the tests: [PG=postgres://…] [ARGS="-k name"]
 	@$(RUN) -m pytest -m "not long" $(ARGS)
 
 test-long: install-dev ## Run the tests that take more than a minute: [PG=…] [ARGS=…]
-	@$(RUN) -m pytest -m long --timeout 1800 $(ARGS) || test $$? -eq 5 # 5: there are none
+	@$(RUN) -m pytest -m long --timeout 1800 $(ARGS)
 
 # Nothing here connects to a database, so none is started.
 lint: export DATABASE_URL := postgres://none@127.0.0.1:1/none

@@ -328,20 +328,6 @@ class Migration(migrations.Migration):
                             ),
                         ),
                         (
-                            "id",
-                            models.BigAutoField(
-                                db_comment="Insertion order, not the log's order", primary_key=True, serialize=False
-                            ),
-                        ),
-                        (
-                            "xid",
-                            pubsub.models.fields.TransactionIdField(
-                                db_comment="The top-level transaction that published it; filled by the database, never by hand",
-                                db_default=pubsub.models.fields.CurrentTransaction(),
-                                editable=False,
-                            ),
-                        ),
-                        (
                             "transaction_id",
                             models.UUIDField(
                                 db_comment="One value for all events of one transaction, whichever language inserted them",
@@ -357,6 +343,20 @@ class Migration(migrations.Migration):
                                 db_default=pubsub.models.fields.ClockTimestamp(),
                                 editable=False,
                                 verbose_name="published",
+                            ),
+                        ),
+                        (
+                            "id",
+                            models.BigAutoField(
+                                db_comment="Insertion order, not the log's order", primary_key=True, serialize=False
+                            ),
+                        ),
+                        (
+                            "xid",
+                            pubsub.models.fields.TransactionIdField(
+                                db_comment="The top-level transaction that published it; filled by the database, never by hand",
+                                db_default=pubsub.models.fields.CurrentTransaction(),
+                                editable=False,
                             ),
                         ),
                     ],
@@ -438,20 +438,13 @@ class Migration(migrations.Migration):
                         verbose_name="metadata",
                     ),
                 ),
-                ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 (
                     "transaction_id",
                     models.UUIDField(
-                        db_comment="Of the publisher's transaction; kept when the message moves to the outbox",
+                        db_comment="One value for all events of one transaction, whichever language inserted them",
                         db_default=pubsub.models.fields.TransactionUUID(),
                         editable=False,
                         verbose_name="transaction",
-                    ),
-                ),
-                (
-                    "deliver_at",
-                    models.DateTimeField(
-                        db_comment="Not numbered, and so not seen, before this time", verbose_name="deliver at"
                     ),
                 ),
                 (
@@ -461,6 +454,13 @@ class Migration(migrations.Migration):
                         db_default=pubsub.models.fields.ClockTimestamp(),
                         editable=False,
                         verbose_name="published",
+                    ),
+                ),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                (
+                    "deliver_at",
+                    models.DateTimeField(
+                        db_comment="Not numbered, and so not seen, before this time", verbose_name="deliver at"
                     ),
                 ),
             ],

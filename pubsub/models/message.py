@@ -40,6 +40,18 @@ class MessageContent(models.Model):
         db_default=models.Value({}, models.JSONField()),
         db_comment="What travels with the event: trace context, correlation, schema version",
     )
+    transaction_id = models.UUIDField(
+        _("transaction"),
+        db_default=TransactionUUID(),
+        editable=False,
+        db_comment="One value for all events of one transaction, whichever language inserted them",
+    )
+    created_at = models.DateTimeField(
+        _("published"),
+        db_default=ClockTimestamp(),
+        editable=False,
+        db_comment="When it was published, by the database's clock",
+    )
 
     class Meta:
         abstract = True
@@ -57,18 +69,6 @@ class OutboxMessage(MessageContent):
         editable=False,
         db_comment="The top-level transaction that published it; filled by the database, never by hand",
     )
-    transaction_id = models.UUIDField(
-        _("transaction"),
-        db_default=TransactionUUID(),
-        editable=False,
-        db_comment="One value for all events of one transaction, whichever language inserted them",
-    )
-    created_at = models.DateTimeField(
-        _("published"),
-        db_default=ClockTimestamp(),
-        editable=False,
-        db_comment="When it was published, by the database's clock",
-    )
 
     class Meta:
         db_table = "outbox_message_t"
@@ -85,19 +85,7 @@ class DelayedMessage(MessageContent):
     """A message that waits for its time; then it is moved to the outbox and numbered."""
 
     id = models.BigAutoField(primary_key=True)
-    transaction_id = models.UUIDField(
-        _("transaction"),
-        db_default=TransactionUUID(),
-        editable=False,
-        db_comment="Of the publisher's transaction; kept when the message moves to the outbox",
-    )
     deliver_at = models.DateTimeField(_("deliver at"), db_comment="Not numbered, and so not seen, before this time")
-    created_at = models.DateTimeField(
-        _("published"),
-        db_default=ClockTimestamp(),
-        editable=False,
-        db_comment="When it was published, by the database's clock",
-    )
 
     class Meta:
         db_table = "outbox_delayed_message"
