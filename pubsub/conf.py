@@ -20,7 +20,7 @@ from .errors import InvalidSetting
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     topics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Topics that `migrate` creates where they are missing: name → total_partitions, retention, semantics."""
+    """Topics that `migrate` creates where they are missing: name → total_partitions, retention."""
 
     total_partitions: int = 8
     """Partitions of a topic that does not say."""

@@ -81,11 +81,11 @@ def create_topics(connection: Any, declared: Mapping[str, Mapping[str, Any]]) ->
     """Creates the topics that are missing. Those that exist stay as they are."""
     with connection.cursor() as cursor:
         for name, options in declared.items():
-            unknown = set(options) - {"semantics", "total_partitions", "retention"}
+            unknown = set(options) - {"total_partitions", "retention"}
             if unknown:
                 raise InvalidSetting(
                     f'PUBSUB["topics"]["{name}"] has no option {", ".join(map(repr, sorted(unknown)))}; it may have '
-                    f"semantics, total_partitions and retention."
+                    f"total_partitions and retention."
                 )
             columns = {
                 "name": check_name(name),

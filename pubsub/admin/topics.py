@@ -40,7 +40,7 @@ NUMBERED_UP_TO = Sequencer.objects.values_list(
 class TopicForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Topic
-        fields = ("name", "semantics", "total_partitions", "retention")
+        fields = ("name", "total_partitions", "retention")
         widgets = {"name": forms.TextInput(attrs={"class": "vTextField"})}
         help_texts = {
             "name": _("What publishers and subscribers say, such as “orders.events”. It can’t be changed later."),
@@ -80,8 +80,7 @@ class TopicForm(forms.ModelForm):  # type: ignore[type-arg]
 @admin.register(Topic)
 class TopicAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     form = TopicForm
-    list_display = ("name", "semantics", "total_partitions", "retention", "tip")
-    list_filter = ("semantics",)
+    list_display = ("name", "total_partitions", "retention", "tip")
     list_select_related = ("counter",)
     search_fields = ("name",)
     show_facets = admin.ShowFacets.NEVER

@@ -16,7 +16,7 @@ from tests.factories import (
 
 pytestmark = pytest.mark.django_db
 
-TOPIC = {"name": "parcels.events", "semantics": "PUB_SUB", "total_partitions": "4", "retention": "7 00:00:00"}
+TOPIC = {"name": "parcels.events", "total_partitions": "4", "retention": "7 00:00:00"}
 
 
 def test_a_topic_is_added(admin_client):
@@ -51,10 +51,10 @@ def test_a_topic_keeps_its_name_and_its_partitions(admin_client):
     topic = TopicFactory(name="before", total_partitions=4)
     admin_client.post(
         reverse("admin:pubsub_topic_change", args=[topic.pk]),
-        {"name": "after", "total_partitions": "9", "semantics": "QUEUE", "retention": "1 00:00:00"},
+        {"name": "after", "total_partitions": "9", "retention": "1 00:00:00"},
     )
     topic.refresh_from_db()
-    assert (topic.name, topic.total_partitions, topic.semantics, topic.retention.days) == ("before", 4, "QUEUE", 1)
+    assert (topic.name, topic.total_partitions, topic.retention.days) == ("before", 4, 1)
 
 
 def test_a_topic_that_nothing_refers_to_is_deleted(admin_client):
