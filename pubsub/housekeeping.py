@@ -27,6 +27,8 @@ class Housekeeper:
         if time.monotonic() < self._due:
             return False
         self._due = time.monotonic() + EVERY_S
+        # A thread's connection may have been idle since the last time, and cut meanwhile.
+        connections[self.using].close_if_unusable_or_obsolete()
         for job in (make_partitions_ahead, forget_expired_keys):
             try:
                 job(self.using)

@@ -4,7 +4,7 @@ import datetime as dt
 import uuid
 
 import pytest
-from django.db import transaction
+from django.db import OperationalError, connection, transaction
 from django.test import override_settings
 from django.utils import timezone
 
@@ -58,3 +58,24 @@ def test_a_failure_is_reported_and_stops_nothing(
     assert Housekeeper("default").keep_house()
     assert "make_partitions_ahead failed" in caplog.text
     assert not DedupKey.objects.exists()
+
+
+def test_a_connection_that_was_cut_meanwhile_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "EVERY_S", 0)
+    housekeeper = Housekeeper("default")
+    housekeeper.keep_house()
+    with connection.cursor() as cursor, pytest.raises(OperationalError):
+        cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    remember_through_another_connection("old", hours=-1)
+    housekeeper.keep_house()
+    assert not DedupKey.objects.exists()
+
+
+def remember_through_another_connection(key: str, *, hours: int) -> None:
+    beside = connection.copy()
+    with beside.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO outbox_dedup_key VALUES (1, %s, gen_random_uuid(), now() + make_interval(hours => %s))",
+            [key, hours],
+        )
+    beside.close()
