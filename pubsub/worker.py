@@ -23,6 +23,9 @@ logger = logging.getLogger("pubsub.worker")
 
 LONGEST_BACKOFF_S = 30
 
+DRAIN_LOOK_S = 0.05
+"""How often a worker that is to drain looks whether the others have done what they have in hand."""
+
 
 class Worker:
     """Works on the partitions of the given subscriptions until it is stopped, or until nothing is left to do.
@@ -51,6 +54,8 @@ class Worker:
         self.failed = 0
         self._has_run = False
         self._stopping = threading.Event()
+        self._left_over = False
+        """Whether the last step saw work that another worker has in hand, or that rests."""
         self._failures: dict[PlaceKey, int] = {}
         self._resting: dict[PlaceKey, float] = {}
         """Until when a partition that failed is left alone."""
@@ -95,10 +100,14 @@ class Worker:
                 continue
             backoff_s = self.wait_period_s
             told = busy
-            if not busy:
-                if self.drain and not self._resting:
-                    return
+            if busy:
+                continue
+            if not self.drain:
                 told = self._wait()
+            elif self._left_over:
+                self._stopping.wait(DRAIN_LOOK_S)
+            else:
+                return
 
     def _set_up(self) -> None:
         self._housekeeper.keep_house()
@@ -120,13 +129,16 @@ class Worker:
 
         Unless it was told that somebody has numbered what is new, it does so itself: polling alone is enough.
         """
-        busy = False
+        busy = self._left_over = False
         if self._housekeeper.keep_house():
             enrol(list(self.declarations.values()), self.using)  # topics may have got more partitions
         if not (told and self._coordinator and self._coordinator.connected):
             busy = move_due_messages(self.using) > 0
-            busy = sequence(self.using).messages > 0 or busy
+            done = sequence(self.using)
+            busy = busy or done.messages > 0
+            self._left_over = done.outcome == "busy"
         for place, has_new, has_due in self._find_work():
+            self._left_over = True
             if self._stopping.is_set():
                 break
             if self._resting.get(place.key, 0) <= time.monotonic():

@@ -1,6 +1,7 @@
 """Handlers: in order, in batches that never split a transaction, with effects that happen exactly once."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from pubsub import publish, publish_many, subscribe
 from pubsub.errors import InvalidSubscription
 from pubsub.models import ConsumerLag, ConsumerOffset, DeadLetter, Subscription, Topic
 from pubsub.subscribing import Declaration, Registry, enrol
+from pubsub.worker import Worker
 
 from .handlers import Recorder, declare, drain
 
@@ -189,6 +191,36 @@ def test_a_group_that_has_begun_reads_new_partitions_from_their_beginning() -> N
         publish_each(n, topic="grows", key=n)
     drain(declaration)
     assert sorted(handler.payloads) == list(range(20))
+
+
+def test_draining_waits_for_what_another_worker_has_in_hand() -> None:
+    publish_each("one")
+    handler = Recorder()
+    declaration = declare(handler)
+    enrol([declaration], "default")
+    busy = connection.copy()
+    busy.set_autocommit(False)
+    with busy.cursor() as cursor:
+        cursor.execute("SELECT FROM consumer_offsets FOR UPDATE")
+    worker = Worker([declaration], using="default", drain=True)
+
+    def work() -> None:
+        try:
+            worker.run()
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        thread.join(0.5)
+        assert thread.is_alive()
+        assert handler.payloads == []
+    finally:
+        busy.rollback()
+        busy.close()
+        thread.join(10)
+    assert handler.payloads == ["one"]
 
 
 def test_an_event_for_another_group_is_passed_unseen() -> None:
