@@ -7,7 +7,6 @@ import datetime as dt
 import difflib
 import functools
 import itertools
-import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -22,8 +21,6 @@ from .encoding import check_text, to_json
 from .errors import InvalidEvent, NotInTransaction, WrongDatabase
 from .sql import load
 from .topics import topic_id
-
-logger = logging.getLogger("pubsub.publishing")
 
 _COLUMNS = ("topic_id", "type", "key", "host_id", "user_id", "to_group", "payload", "metadata")
 
