@@ -31,7 +31,7 @@ _INSERT_DELAYED = (
 _COPY = f"COPY outbox_message_t ({', '.join(_COLUMNS)}) FROM STDIN"
 
 _OPTIONS = ("payload", "type", "key", "host_id", "user_id", "metadata", "deliver_at", "dedup_key", "to_group")
-
+_KNOWN_OPTIONS = frozenset(_OPTIONS)
 
 LONGEST_DEDUP_KEY = 1000
 """In bytes: it is indexed, and an index's row has to fit on a page with others."""
@@ -133,7 +133,7 @@ def publish_on_commit(topic: str, payload: Any, *, using: str | None = None, **o
 
     >>> publish_on_commit("default", {"id": 1}, type="page.viewed")
     """
-    alias = using or router.db_for_write(_message_model())
+    alias = _alias(using)
     _check_options({"payload": payload, **options})
     event = _checked(topic_id(topic, alias), payload, **options)
 
@@ -156,14 +156,11 @@ async def apublish(topic: str, payload: Any, *, using: str | None = None, **opti
     """
 
     def publish_alone() -> uuid.UUID:
-        alias = using or router.db_for_write(_message_model())
+        alias = _alias(using)
         with transaction.atomic(using=alias):
             return publish(topic, payload, using=alias, **options)
 
     return await sync_to_async(publish_alone)()
-
-
-_KNOWN_OPTIONS = frozenset(_OPTIONS)
 
 
 @functools.cache
@@ -171,8 +168,12 @@ def _message_model() -> Any:
     return apps.get_model("pubsub", "OutboxMessage")
 
 
+def _alias(using: str | None) -> str:
+    return using or router.db_for_write(_message_model())
+
+
 def _alias_of_open_transaction(using: str | None) -> str:
-    alias = using or router.db_for_write(_message_model())
+    alias = _alias(using)
     connection = connections[alias]
     if connection.in_atomic_block or not connection.get_autocommit():
         return alias

@@ -43,7 +43,6 @@ class Declaration:
             raise InvalidSubscription(
                 f"retry must be a list of seconds before each further attempt, such as [60, 300], not {self.retry!r}."
             )
-
         for is_lazy in (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction):
             if is_lazy(self.handler) or is_lazy(type(self.handler).__call__):
                 raise InvalidSubscription(
@@ -92,9 +91,6 @@ class Registry:
             for declared in self._declarations.values()
             if (not topics or declared.topic in topics) and (not groups or declared.group in groups)
         ]
-
-    def find(self, topic: str, group: str) -> Declaration | None:
-        return self._declarations.get((topic, group))
 
 
 registry = Registry()
@@ -147,6 +143,6 @@ def enrol(declarations: Sequence[Declaration], using: str) -> None:
             "group %s reads topic %s from the %s",
             declared.group,
             declared.topic,
-            declared.start,
+            parameters["start"],
             extra={"group": declared.group, "topic": declared.topic},
         )

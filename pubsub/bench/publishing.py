@@ -4,6 +4,8 @@ import json
 import random
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -122,11 +124,8 @@ def contestants(*, using: str, batch: int, size: int, work_ms: float) -> list[Co
         return unit
 
     def sequencer(over: Any) -> None:
-        coordinator = Coordinator(using, 1.0)
-        coordinator.start()
-        over.wait()
-        coordinator.stop()
-        coordinator.join()
+        with running_coordinator(using):
+            over.wait()
 
     def listener(over: Any) -> None:
         with dedicated_connection(using) as connection:
@@ -142,6 +141,18 @@ def contestants(*, using: str, batch: int, size: int, work_ms: float) -> list[Co
         Contestant(name="raw insert", prepare=raw),
         Contestant(name="raw copy", prepare=raw_copy),
     ]
+
+
+@contextmanager
+def running_coordinator(using: str) -> Iterator[Coordinator]:
+    """What runs beside a worker, without the worker."""
+    coordinator = Coordinator(using, 1.0)
+    coordinator.start()
+    try:
+        yield coordinator
+    finally:
+        coordinator.stop()
+        coordinator.join()
 
 
 def open_raw(using: str) -> psycopg.Connection[Any]:

@@ -9,10 +9,9 @@ from typing import Any
 from django.db import connections, transaction
 
 from pubsub import publish
-from pubsub.coordinating import Coordinator
 from pubsub.wakeup import dedicated_connection
 
-from .publishing import TOPIC, open_raw
+from .publishing import TOPIC, open_raw, running_coordinator
 
 SETTLE_S = 0.02
 """Between two measurements, so that each finds everybody waiting."""
@@ -67,29 +66,23 @@ def _published(using: str, count: int) -> list[float]:
 
 
 def _lead(using: str, over: Any, leading: Any) -> None:
-    coordinator = Coordinator(using, 1.0)
-    coordinator.start()
-    while not coordinator.leading:
-        time.sleep(0.001)
-    leading.set()
-    over.wait()
-    coordinator.stop()
-    coordinator.join()
+    with running_coordinator(using) as coordinator:
+        while not coordinator.leading:
+            time.sleep(0.001)
+        leading.set()
+        over.wait()
 
 
 def _follow(using: str, over: Any, waiting: Any, pipe: Any) -> None:
-    coordinator = Coordinator(using, 1.0)
-    coordinator.start()
-    while not coordinator.connected:
-        time.sleep(0.001)
-    waiting.set()
-    while not over.is_set():
-        if coordinator.moved.wait(0.1):
-            now = time.perf_counter()
-            coordinator.moved.clear()
-            pipe.send(now)
-    coordinator.stop()
-    coordinator.join()
+    with running_coordinator(using) as coordinator:
+        while not coordinator.connected:
+            time.sleep(0.001)
+        waiting.set()
+        while not over.is_set():
+            if coordinator.moved.wait(0.1):
+                now = time.perf_counter()
+                coordinator.moved.clear()
+                pipe.send(now)
 
 
 def _notified(using: str, count: int) -> list[float]:
