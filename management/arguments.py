@@ -1,7 +1,14 @@
 """What the commands read from their command lines."""
 
+import datetime as dt
+import re
 from argparse import ArgumentTypeError
 from collections.abc import Callable
+from typing import TypeVar
+
+from django.utils import timezone
+
+T = TypeVar("T")
 
 
 def whole_number(at_least: int) -> Callable[[str], int]:
@@ -17,3 +24,92 @@ def whole_number(at_least: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_SIZES = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+def duration(text: str) -> dt.timedelta:
+    """A type for argparse: numbers with units.
+
+    >>> duration("1d12h")
+    datetime.timedelta(days=1, seconds=43200)
+    """
+    parts = re.fullmatch(r"(?:\d+[smhdw])+", text.strip().lower())
+    if not parts:
+        raise ArgumentTypeError(f"expected a duration such as 90s, 15m, 12h, 7d, 2w or 1d12h, got {text!r}")
+    try:
+        return dt.timedelta(seconds=sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", parts[0])))
+    except OverflowError as error:
+        raise ArgumentTypeError(f"{text!r} is longer than anybody will wait") from error
+
+
+def size(text: str) -> int:
+    """A type for argparse: bytes, with a unit if wanted.
+
+    >>> size("2GB"), size("64MiB"), size("500")
+    (2000000000, 67108864, 500)
+    """
+    parts = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    if not parts or parts[2] not in _SIZES or int(parts[1]) < 1:
+        raise ArgumentTypeError(f"expected a number of bytes such as 500000000, 500MB or 2GiB, got {text!r}")
+    return int(parts[1]) * _SIZES[parts[2]]
+
+
+def or_none(parse: Callable[[str], T]) -> Callable[[str], T | None]:
+    """A type for argparse, for what may be taken away again.
+
+    >>> or_none(size)("none") is None
+    True
+    """
+    return lambda text: None if text.strip().lower() == "none" else parse(text)
+
+
+def place(text: str) -> str | int | dt.datetime:
+    """A type for argparse: a place in a log.
+
+    >>> place("latest"), place("17"), place("2030-01-31T12:00+00:00").year
+    ('latest', 17, 2030)
+    """
+    if text in ("earliest", "latest"):
+        return text
+    if text.isdecimal() and int(text) >= 1:
+        return int(text)
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ArgumentTypeError(
+            f"expected earliest, latest, an offset, or a time such as 2030-01-31T12:00, got {text!r}"
+        ) from error
+    return moment if moment.tzinfo else timezone.make_aware(moment)
+
+
+def moment(text: str) -> dt.datetime:
+    """A type for argparse: a time, or how long ago it was.
+
+    >>> moment("2030-01-31T12:00+00:00").year, moment("24h") < timezone.now()
+    (2030, True)
+    """
+    try:
+        return timezone.now() - duration(text)
+    except ArgumentTypeError:
+        pass
+    try:
+        given = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ArgumentTypeError(
+            f"expected a time such as 2030-01-31T12:00, or how long ago, such as 24h, got {text!r}"
+        ) from error
+    return given if given.tzinfo else timezone.make_aware(given)
+
+
+def steps(text: str) -> int:
+    """A type for argparse: so many on, or back.
+
+    >>> steps("-10"), steps("+3")
+    (-10, 3)
+    """
+    if not re.fullmatch(r"[+-]?\d{1,18}", text):
+        raise ArgumentTypeError(f"expected a number of events such as +100 or -100, got {text!r}")
+    return int(text)

@@ -1,9 +1,11 @@
-"""Prepare what the Makefile's targets need: `bootstrap.py demo` or `dev` installs that lock file into `.venv`,
-`bootstrap.py system` the Debian packages of the tests. Run by any Python ≥ 3.11, with nothing installed yet.
+"""Prepare what the Makefile's targets need: `bootstrap.py demo`, `spark` or `dev` installs that lock file into `.venv`,
+`bootstrap.py java` a Java for Spark where the machine has none, `bootstrap.py system` the Debian packages of the tests.
+Run by any Python ≥ 3.11, with nothing installed yet.
 """
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -49,6 +51,32 @@ def is_installed(name: str) -> bool:
     return any(wanted <= set(each.read_text().splitlines()) for each in VENV.glob("installed-*.txt")) and works("-V")
 
 
+def pins(text: str) -> dict[str, str]:
+    """Return the version of each package that a lock file names; there may be several, for different machines."""
+    found: dict[str, str] = {}
+    for name, version in re.findall(r"^([\w.\[\]-]+)==(\S+)", text, re.MULTILINE):
+        found[name] = f"{found.get(name, '')} {version}"
+    return found
+
+
+def agree(one: str, other: str) -> bool:
+    """Whether two lock files can be installed into one environment, and neither changes what the other brought."""
+    ours, theirs = pins(one), pins(other)
+    return all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())
+
+
+def has_java() -> bool:
+    """Whether a Java is configured, or on PATH, that Spark can run on. (pubsub/spark/java.py looks for it again.)"""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else "java"  # noqa: PTH118 - a name to be looked up on PATH
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    except OSError:
+        return False
+    version = re.search(r'version "(\d+)', told)
+    return version is not None and int(version[1]) >= 17
+
+
 def make_venv() -> None:
     """Create `.venv`, or make it anew where it is broken, say because the Python below it was removed."""
     if works("-m", "pip", "--version"):
@@ -90,16 +118,20 @@ def install(name: str) -> None:
             return
         begun = time.monotonic()
         make_venv()
-        for each in VENV.glob("installed-*.txt"):  # may be overruled, or left half done
-            each.unlink()
         wanted = lock_file(name).read_text()
-        say(f"Installing requirements/{name}.txt, {wanted.count('==')} packages (10 to 30 s, this once)")
+        stamps = {each: each.read_text() for each in VENV.glob("installed-*.txt")}
+        for each in stamps:  # may be overruled, or left half done
+            each.unlink()
+        say(f"Installing requirements/{name}.txt, {wanted.count('==')} packages (10 to 60 s, this once)")
         command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
         if subprocess.run([*command, "--require-hashes", "-r", str(lock_file(name))], check=False).returncode != 0:
             sys.exit(
                 f"pip could not install requirements/{name}.txt; its message is above. It needs a package index: "
                 "PIP_INDEX_URL, PIP_FIND_LINKS and its other settings are respected."
             )
+        for each, text in stamps.items():
+            if agree(text, wanted):
+                each.write_text(text)
         stamp(name).write_text(wanted)
         say(f"Ready after {time.monotonic() - begun:.0f} s")
 
@@ -131,6 +163,8 @@ if __name__ == "__main__":
         for what in sys.argv[1:]:
             if what == "system":
                 install_system_packages()
+            elif what == "java" and has_java():
+                continue
             else:
                 install(what)
     except KeyboardInterrupt:

@@ -1,17 +1,26 @@
 """A transactional outbox, event log and pub/sub for Django, on PostgreSQL alone."""
 
-from .errors import PubSubError
+from .delivery import Delivery
+from .errors import NoSubscribers, PubSubError, Reject, RetryLater
 from .events import Event
+from .listening import listen
 from .model_events import publish_changes
 from .publishing import apublish, publish, publish_many, publish_on_commit
+from .retrying import Backoff
 from .subscribing import subscribe
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Backoff",
+    "Delivery",
     "Event",
+    "NoSubscribers",
     "PubSubError",
+    "Reject",
+    "RetryLater",
     "apublish",
+    "listen",
     "publish",
     "publish_changes",
     "publish_many",

@@ -1,17 +1,28 @@
 """What `manage.py check` says about this app."""
 
 import difflib
-from collections.abc import Sequence
+import importlib.util
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning
-from django.db import connections
+from django.core.checks import CheckMessage, Error, Info, Warning
+from django.db import connections, router
+from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils.module_loading import import_string
 
+from . import subscribing, wakeup
 from .conf import KNOWN, conf
-from .errors import InvalidSetting
+from .errors import InvalidSetting, MissingExtra
+from .patterns import is_pattern
 
 OLDEST_POSTGRESQL = 150000
+
+_POOLER_HINT = (
+    'Everything works, but LISTEN does not: consumers poll, so that events wait for PUBSUB["wait_period_ms"] at most. '
+    "Where that is too long, let consumers connect to the server itself, as a database alias of their own."
+)
 
 
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
@@ -24,10 +35,44 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
         hint = f'Did you mean "{nearest[0]}"?' if nearest else f"Known are: {', '.join(sorted(KNOWN))}."
         found.append(Warning(f'PUBSUB has no setting "{name}".', hint=hint, id="pubsub.W001"))
     try:
-        conf()
+        if conf().redact:
+            import_string(conf().redact)
     except InvalidSetting as error:
         found.append(Error(str(error), id="pubsub.E002"))
+    except ImportError as error:
+        found.append(Error(f'PUBSUB["redact"] must name a function: {error}.', id="pubsub.E004"))
+    if given.get("tracing") is True:
+        try:
+            importlib.import_module("pubsub.tracing")
+        except MissingExtra as error:
+            found.append(
+                Error('PUBSUB["tracing"] is on, and what it needs is missing.', hint=str(error), id="pubsub.E005")
+            )
     return found
+
+
+def check_poolers(**kwargs: Any) -> list[CheckMessage]:
+    """What looks like a transaction pooler, from the settings alone. `check --database ALIAS` asks."""
+    return [
+        Info(
+            f'Database "{alias}" looks like a transaction pooler ({sign}).',
+            hint=_POOLER_HINT,
+            id="pubsub.I001",
+        )
+        for alias, config in connections.settings.items()
+        if "postgresql" in config.get("ENGINE", "") and (sign := _sign_of_pooler(config))
+    ]
+
+
+def _sign_of_pooler(config: Mapping[str, Any]) -> str:
+    host = str(config.get("HOST") or "")
+    if str(config.get("PORT") or "") == "6432":
+        return "port 6432 is PgBouncer's"
+    if re.search(r"pgbouncer|pooler|pgcat|odyssey", host):
+        return f"its host is {host}"
+    if config.get("DISABLE_SERVER_SIDE_CURSORS"):
+        return "DISABLE_SERVER_SIDE_CURSORS is set"
+    return ""
 
 
 def check_database(*, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
@@ -46,4 +91,81 @@ def check_database(*, databases: Sequence[str] | None = None, **kwargs: Any) -> 
                     id="pubsub.E003",
                 )
             )
+        if router.allow_migrate(alias, "pubsub", model_name="outboxmessage"):
+            found += _check_listening(alias)
+            found += _check_handlers(alias)
     return found
+
+
+def _check_listening(alias: str) -> list[CheckMessage]:
+    with wakeup.dedicated_connection(alias) as connection:
+        if wakeup.can_listen(connection):
+            return []
+    return [Warning(f'Database "{alias}" is behind a transaction pooler.', hint=_POOLER_HINT, id="pubsub.W002")]
+
+
+def _check_handlers(alias: str) -> list[CheckMessage]:
+    """Handlers that would never be called, as nobody can publish what they are for."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT to_regclass('outbox_topics') IS NOT NULL")
+        if cursor.fetchone() != (True,):
+            return []  # not migrated yet
+        cursor.execute("SELECT name FROM outbox_topics")
+        known = {name for (name,) in cursor.fetchall()}
+    try:
+        known |= set(conf().topics)  # the next `migrate` makes them
+        may_come = conf().unknown_topic == "create"
+    except InvalidSetting:
+        return []  # another check tells
+    found: list[CheckMessage] = []
+    for declared in subscribing.registry.select():
+        if may_come or is_pattern(declared.topic) or declared.topic in known:
+            continue
+        nearest = difflib.get_close_matches(declared.topic, known, n=1)
+        hint = f'Did you mean "{nearest[0]}"? ' if nearest else ""
+        found.append(
+            Warning(
+                f'{declared.handler_name} handles topic "{declared.topic}", which does not exist on "{alias}".',
+                hint=f'{hint}Topics are made by `migrate` from PUBSUB["topics"], by `pubsub_topic`, or in the admin.',
+                id="pubsub.W003",
+            )
+        )
+    return found
+
+
+def check_event_streams(**kwargs: Any) -> list[CheckMessage]:
+    """A stream of events would occupy a thread of a WSGI server; it refuses to, so nothing would come of it."""
+    if not getattr(settings, "ROOT_URLCONF", None) or _has_asgi() or not _has_event_stream(get_resolver().url_patterns):
+        return []
+    return [
+        Warning(
+            "The URLs lead to an EventStream, and this project has no asgi.py.",
+            hint="Streams of events need an ASGI server, such as uvicorn. If there is one, set ASGI_APPLICATION.",
+            id="pubsub.W011",
+        )
+    ]
+
+
+def _has_asgi() -> bool:
+    if getattr(settings, "ASGI_APPLICATION", None):
+        return True
+    # `startproject` puts it beside the URLs.
+    package, _, _ = str(settings.ROOT_URLCONF).rpartition(".")
+    try:
+        return bool(package) and importlib.util.find_spec(f"{package}.asgi") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _has_event_stream(patterns: Iterable[URLPattern | URLResolver]) -> bool:
+    from .sse import EventStream
+
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver):
+            if _has_event_stream(pattern.url_patterns):
+                return True
+        else:
+            view = getattr(pattern.callback, "view_class", None)
+            if isinstance(view, type) and issubclass(view, EventStream):
+                return True
+    return False

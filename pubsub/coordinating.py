@@ -13,7 +13,7 @@ import psycopg
 from django.db import connections
 
 from . import wakeup
-from .housekeeping import Housekeeper
+from .housekeeping import URGENT, Housekeeper
 from .sequencing import Pass, move_due_messages, sequence_on
 
 logger = logging.getLogger("pubsub.coordinating")
@@ -34,16 +34,16 @@ _NEXT_DUE = "SELECT extract(epoch FROM min(deliver_at) - clock_timestamp()) FROM
 class Coordinator(threading.Thread):
     """Runs until stopped; `moved` is set whenever a worker should look for work."""
 
-    def __init__(self, using: str, wait_period_s: float) -> None:
+    def __init__(self, using: str, wait_period_s: float, moved: threading.Event | None = None) -> None:
         super().__init__(name="pubsub-coordinator", daemon=True)
         self.using = using
         self.wait_period_s = wait_period_s
-        self.moved = threading.Event()
+        self.moved = moved or threading.Event()
         self.connected = False
         """Whether this thread sees to the numbering, or to somebody else doing it."""
         self.leading = False
         self._stopping = threading.Event()
-        self._housekeeper = Housekeeper(using)
+        self._housekeeper = Housekeeper(using, URGENT)
 
     def stop(self) -> None:
         self._stopping.set()

@@ -3,6 +3,8 @@
 import psycopg
 from django.db import InterfaceError
 
+from .errors import PubSubError
+
 TRANSIENT_STATES = ("08", "40", "53", "57", "58", "25006", "55P03")
 """SQLSTATEs, or classes of them: connection, serialization and deadlock, resources, operator intervention, system
 error, a server that has become read-only, a lock that was not to be had."""
@@ -18,12 +20,16 @@ def is_transient(error: BaseException) -> bool:
     seen = set()
     while cause is not None and id(cause) not in seen:
         seen.add(id(cause))  # `raise error from error` makes a ring
+        if isinstance(cause, PubSubError):
+            return False  # said on purpose, whatever made somebody say it
         if isinstance(cause, psycopg.Error):
             if cause.sqlstate:
                 return cause.sqlstate.startswith(TRANSIENT_STATES)
-            # psycopg has no SQLSTATE to tell where the connection went away under it.
-            return isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError)
-        if isinstance(cause, InterfaceError):
+            # psycopg has no SQLSTATE to tell where the connection went away under it. One's own closed cursor is no
+            # such thing.
+            gone = isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError)
+            return gone and "cursor is closed" not in str(cause)
+        if isinstance(cause, InterfaceError) and cause.__cause__ is None:
             return True
         cause = cause.__cause__
     return False

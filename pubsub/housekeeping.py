@@ -1,25 +1,51 @@
-"""What has to be done now and then, by whoever numbers: no cron job, and harmless to repeat or to do twice at once."""
+"""What has to be done now and then: no cron job is needed. All of it is harmless to repeat or to do twice at once.
+
+Workers keep house beside their work, and `manage.py run_cleanup` does the same without one.
+"""
 
 import logging
 import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from django.db import connections
 
-from .sql import load
+from .expiring import expire_idle
+from .history import JOBS as HISTORY
+from .members import forget_members, watch_groups
+from .retention import retire
+from .sampling import prune_samples, take_samples
+from .setting_aside import release_stranded
 from .storage import make_partitions_ahead
 
 logger = logging.getLogger("pubsub.housekeeping")
 
 EVERY_S = 30
 
-KEYS_AT_ONCE = 10_000
+Job = Callable[[str], Any]
+
+URGENT: Sequence[Job] = (make_partitions_ahead,)
+"""What must never come too late, and is always quick."""
+
+JOBS: Sequence[Job] = (
+    *URGENT,
+    watch_groups,
+    release_stranded,
+    retire,
+    forget_members,
+    expire_idle,
+    take_samples,
+    prune_samples,
+    *HISTORY,
+)
 
 
 class Housekeeper:
     """Keeps house for one database when it is time to; asking in between costs nothing."""
 
-    def __init__(self, using: str) -> None:
+    def __init__(self, using: str, jobs: Sequence[Job] = JOBS) -> None:
         self.using = using
+        self._jobs = jobs
         self._due = float("-inf")
 
     def keep_house(self) -> bool:
@@ -29,22 +55,9 @@ class Housekeeper:
         self._due = time.monotonic() + EVERY_S
         # A thread's connection may have been idle since the last time, and cut meanwhile.
         connections[self.using].close_if_unusable_or_obsolete()
-        for job in (make_partitions_ahead, forget_expired_keys):
+        for job in self._jobs:
             try:
                 job(self.using)
             except Exception:
                 logger.exception("%s failed; trying again in %d s", job.__name__, EVERY_S)
         return True
-
-
-def forget_expired_keys(using: str) -> int:
-    """Removes dedup keys that are free again. Returns how many."""
-    forgotten, last = 0, KEYS_AT_ONCE
-    with connections[using].cursor() as cursor:
-        while last == KEYS_AT_ONCE:
-            cursor.execute(load("forget_expired_keys"), {"limit": KEYS_AT_ONCE})
-            last = int(cursor.rowcount)
-            forgotten += last
-    if forgotten:
-        logger.debug("forgot %d expired dedup keys", forgotten)
-    return forgotten

@@ -19,8 +19,9 @@ from . import wakeup
 from .conf import conf
 from .encoding import check_text, to_json
 from .errors import InvalidEvent, NotInTransaction, WrongDatabase
+from .signals import Publishing, around_publishing
 from .sql import load
-from .topics import topic_id
+from .topics import topic_to_publish_to
 
 _COLUMNS = ("topic_id", "type", "key", "host_id", "user_id", "to_group", "payload", "metadata")
 
@@ -66,12 +67,17 @@ def publish(
     ...     event_id = publish("default", {"id": 1}, type="order.created", key=1)
     """
     alias = _alias_of_open_transaction(using)
-    return _write(
-        alias,
-        _checked(
-            topic_id(topic, alias), payload, type, key, host_id, user_id, metadata, deliver_at, dedup_key, to_group
-        ),
-    )
+    if not around_publishing:
+        number = topic_to_publish_to(topic, alias)
+        event = _checked(number, payload, type, key, host_id, user_id, metadata, deliver_at, dedup_key, to_group)
+        return _write(alias, event)
+    act = Publishing(topic=topic, using=alias, type=type)
+    with around_publishing(act):
+        number = topic_to_publish_to(topic, alias)
+        metadata = _with(act.metadata, metadata)
+        event = _checked(number, payload, type, key, host_id, user_id, metadata, deliver_at, dedup_key, to_group)
+        act.event_id = _write(alias, event)
+    return act.event_id
 
 
 def publish_many(topic: str, events: Iterable[Mapping[str, Any]], *, using: str | None = None) -> int:
@@ -85,21 +91,23 @@ def publish_many(topic: str, events: Iterable[Mapping[str, Any]], *, using: str 
     3
     """
     alias = _alias_of_open_transaction(using)
-    topic_number = topic_id(topic, alias)
-    count = 0
+    topic_number = topic_to_publish_to(topic, alias)
+    act = Publishing(topic=topic, using=alias, many=True)
 
     def checked() -> Iterator[_Checked]:
-        nonlocal count
-        for count, event in enumerate(events, start=1):
+        for number, event in enumerate(events, start=1):
             try:
                 _check_options(event)
+                if act.metadata:
+                    event = {**event, "metadata": _with(act.metadata, event.get("metadata"))}
                 yield _checked(topic_number, **event)
             except InvalidEvent as error:
-                raise InvalidEvent(f"Event {count}: {error}") from error
+                raise InvalidEvent(f"Event {number}: {error}") from error
+            act.count = number
 
     # In a savepoint, so that an invalid event among many leaves none of them even where the error is caught.
     connection = connections[alias]
-    with transaction.atomic(using=alias), connection.cursor() as cursor:
+    with around_publishing(act), transaction.atomic(using=alias), connection.cursor() as cursor:
         for plain, run in itertools.groupby(checked(), key=_is_plain):
             if plain:
                 with connection.wrap_database_errors, cursor.copy(_COPY) as copy:
@@ -109,7 +117,7 @@ def publish_many(topic: str, events: Iterable[Mapping[str, Any]], *, using: str 
             else:
                 for event in run:
                     _write(alias, event)
-    return count
+    return act.count
 
 
 def check_event(event: Any) -> None:
@@ -135,7 +143,10 @@ def publish_on_commit(topic: str, payload: Any, *, using: str | None = None, **o
     """
     alias = _alias(using)
     _check_options({"payload": payload, **options})
-    event = _checked(topic_id(topic, alias), payload, **options)
+    act = Publishing(topic=topic, using=alias, type=options.get("type", ""))
+    with around_publishing(act):  # now: by the time of the commit, what leads to this call is over
+        options["metadata"] = _with(act.metadata, options.get("metadata"))
+        event = _checked(topic_to_publish_to(topic, alias), payload, **options)
 
     def publish_now() -> None:
         with transaction.atomic(using=alias):
@@ -188,6 +199,13 @@ def _alias_of_open_transaction(using: str | None) -> str:
         "publish() was called outside a transaction, so that the event could not be tied to the change it reports. "
         "Wrap both in `with transaction.atomic():`; for an event that stands alone use publish_on_commit()."
     )
+
+
+def _with(added: dict[str, Any], metadata: Any) -> Any:
+    """An event's metadata, with what observers have to add."""
+    if not added or not isinstance(metadata, Mapping | None):
+        return metadata
+    return {**added, **(metadata or {})}
 
 
 class _Checked(NamedTuple):

@@ -3,15 +3,21 @@
 import itertools
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .events import Event
 from .sql import load
 from .subscribing import Declaration
 
 PlaceKey = tuple[str, int, int]
+
+ENTRIES_OF_OTHERS = 1000
+"""Entries read at once by a group that wants only some of them. Those of others come without content."""
+
+MOST_PASSED = 10_000
+"""Events of others that a batch passes, at most, while it looks for its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +28,8 @@ class Place:
     topic_id: int
     partition_id: int
     using: str
+    below_position: int | None = None
+    """Where the topic was resized; what is behind waits until the group has passed all that is before."""
 
     @property
     def key(self) -> PlaceKey:
@@ -31,19 +39,74 @@ class Place:
     def parameters(self) -> dict[str, Any]:
         return {"group_id": self.declared.group, "topic_id": self.topic_id, "partition_id": self.partition_id}
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether the group wants every event of the topic."""
+        return self.declared.chosen.is_trivial
+
+    @property
+    def parks_keys(self) -> bool:
+        return self.declared.on_failure == "park_key"
+
+    @property
+    def statement(self) -> str:
+        """The one that reads what is for this group."""
+        if self.takes_all and not self.parks_keys:
+            return load("read_partition")
+        return load("read_chosen").replace("{chosen}", self.declared.chosen.sql)
+
+    def chunk(self, batch_size: int) -> int:
+        """How many entries to read at once: one more than a batch, or many if most are only passed."""
+        return max(batch_size + 1, 1 if self.takes_all else ENTRIES_OF_OTHERS)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For the log's `extra`."""
+        return {"group": self.declared.group, "topic": self.declared.topic, "partition": self.partition_id}
+
     def __str__(self) -> str:
         return f"{self.declared.group} on {self.declared.topic}/{self.partition_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class LockedCursor(NamedTuple):
+    """A group's place in a partition, while nobody else can move it."""
+
+    next_offset: int
+    next_position: int
+    epoch: int
+    xid: str
+    """The transaction that holds the lock."""
+
+
+def lock_cursor(cursor: Any, place: Place) -> LockedCursor | None:
+    """Locks a place for as long as the transaction lasts. None where another worker has it."""
+    cursor.execute(load("lock_cursor"), place.parameters)
+    row = cursor.fetchone()
+    return LockedCursor(*row) if row else None
+
+
+class Entry(NamedTuple):
     """An event as it is stored. It is decoded where it is handled: if that fails, it is this event's own failure."""
 
     position: int
-    to_group: str | None
     offset: int
     transaction_id: uuid.UUID
-    columns: Sequence[Any]
+    is_mine: bool
+    """Whether the group is meant, or only passes it."""
+    id: uuid.UUID
+    type: str
+    key: str | None
+    payload: str
+    metadata: str
+    host_id: str | None
+    user_id: str | None
+    created_at: Any
+    is_blocked: bool = False
+    """Whether an earlier event of its key has failed and waits."""
+
+    @property
+    def ordering_key(self) -> str | None:
+        return self.key if self.key is not None else self.host_id
 
 
 class Reader:
@@ -57,7 +120,7 @@ class Reader:
         self._rows: Iterator[Sequence[Any]] = iter(())
         self._exhausted = False
 
-    def __iter__(self) -> "Reader":
+    def __iter__(self) -> Iterator[Entry]:
         return self
 
     def __next__(self) -> Entry:
@@ -65,14 +128,22 @@ class Reader:
         if row is None:
             self._fetch()
             row = next(self._rows)
-        position, to_group, *columns = row
-        return Entry(position, to_group, offset=columns[0], transaction_id=columns[8], columns=columns)
+        return Entry(*row)
 
     def _fetch(self) -> None:
         if self._exhausted:
             raise StopIteration
-        parameters = {**self._place.parameters, "position": self._position, "limit": self._limit}
-        self._cursor.execute(load("read_partition"), parameters)
+        self._cursor.execute(
+            self._place.statement,
+            {
+                **self._place.parameters,
+                **self._place.declared.chosen.parameters,
+                "parks_keys": self._place.parks_keys,
+                "position": self._position,
+                "below_position": self._place.below_position,
+                "limit": self._limit,
+            },
+        )
         rows = self._cursor.fetchall()
         self._rows = iter(rows)
         self._exhausted = len(rows) < self._limit
@@ -80,10 +151,32 @@ class Reader:
             self._position = rows[-1][0] + 1
 
 
+class BatchOfEntries:
+    """The entries of a batch: as many as are wanted, and then on to the end of the publisher's transaction."""
+
+    def __init__(self, entries: Iterable[Entry], size: int) -> None:
+        self._entries = entries
+        self._size = size
+        self.passed = 0
+        self.mine = 0
+        self.last: Entry | None = None
+
+    def __iter__(self) -> Iterator[Entry]:
+        for entry in self._entries:
+            enough = self.mine >= self._size or self.passed >= MOST_PASSED
+            if enough and self.last and entry.transaction_id != self.last.transaction_id:
+                return
+            self.last = entry
+            self.passed += 1
+            self.mine += entry.is_mine
+            yield entry
+
+
 class PublishedTogether:
     """The events of one publisher's transaction, read while they are handled."""
 
-    def __init__(self, entries: Iterator[Entry]) -> None:
+    def __init__(self, transaction_id: uuid.UUID, entries: Iterator[Entry]) -> None:
+        self.transaction_id = transaction_id
         self._entries = entries
         self.first: Entry | None = None
         self.last: Entry | None = None
@@ -99,6 +192,7 @@ class PublishedTogether:
     @property
     def ends(self) -> tuple[Entry, Entry]:
         """The first and the last one; of a transaction there is always one."""
+        self.skip_rest()
         assert self.first  # noqa: S101
         assert self.last  # noqa: S101
         return self.first, self.last
@@ -108,28 +202,26 @@ class PublishedTogether:
             pass
 
 
-def by_transaction(entries: Iterator[Entry]) -> Iterator[PublishedTogether]:
+def by_transaction(entries: Iterable[Entry]) -> Iterator[PublishedTogether]:
     """Splits entries where the publisher's transaction changes; the events of one are contiguous."""
-    for _, together in itertools.groupby(entries, key=lambda entry: entry.transaction_id):
-        yield PublishedTogether(together)
+    for transaction_id, together in itertools.groupby(entries, key=lambda entry: entry.transaction_id):
+        yield PublishedTogether(transaction_id, together)
 
 
-def event_from(place: Place, columns: Sequence[Any], attempt: int = 1) -> Event:
-    """The event in the columns that `read_partition.sql` and `lock_due_transaction.sql` both tell."""
-    offset, event_id, type_, key, payload, metadata, host_id, user_id, transaction_id, created_at = columns
+def event_from(place: Place, entry: Entry, attempt: int = 1) -> Event:
     return Event(
         topic=place.declared.topic,
-        offset=offset,
+        offset=entry.offset,
         partition=place.partition_id,
-        id=event_id,
-        type=type_,
-        key=key,
-        payload=json.loads(payload),
-        metadata=json.loads(metadata),
-        host_id=host_id,
-        user_id=user_id,
-        transaction_id=transaction_id,
-        created_at=created_at,
+        id=entry.id,
+        type=entry.type,
+        key=entry.key,
+        payload=json.loads(entry.payload),
+        metadata=json.loads(entry.metadata) if entry.metadata != "{}" else {},
+        host_id=entry.host_id,
+        user_id=entry.user_id,
+        transaction_id=entry.transaction_id,
+        created_at=entry.created_at,
         attempt=attempt,
         group=place.declared.group,
     )

@@ -1,6 +1,7 @@
 """Numbering: committed messages get their places in the log, in commit order. The work itself is one SQL function."""
 
 import logging
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,12 +9,13 @@ import psycopg
 from django.db import connections
 from psycopg.pq import TransactionStatus
 
+from .signals import sequenced, tell
 from .sql import load
 
 logger = logging.getLogger("pubsub.sequencing")
 
 NUMBER = "SELECT outcome, messages, topic_ids FROM pubsub_sequence_v1()"
-REANCHOR = "SELECT pubsub_reanchor_v1()"
+REANCHOR = "SELECT pubsub_reanchor_v2()"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,7 @@ def sequence(using: str) -> Pass:
 
 def sequence_on(connection: psycopg.Connection[Any], first: str = "") -> Pass:
     """The same on a connection of psycopg's. `first` is a statement to run before, in the same round trip."""
+    begun = time.monotonic()
     outcome, messages, topic_ids = in_read_committed(connection, NUMBER, first)
     if outcome == "foreign":
         logger.warning("the database comes from another cluster: re-anchoring the sequencer, publishers wait meanwhile")
@@ -44,6 +47,7 @@ def sequence_on(connection: psycopg.Connection[Any], first: str = "") -> Pass:
         outcome, messages, topic_ids = in_read_committed(connection, NUMBER)
     if messages:
         logger.debug("numbered %d messages", messages, extra={"messages": messages})
+        tell(sequenced, messages=messages, topic_ids=tuple(topic_ids), seconds=time.monotonic() - begun)
     return Pass(outcome=outcome, messages=messages, topic_ids=tuple(topic_ids))
 
 

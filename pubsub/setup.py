@@ -6,6 +6,7 @@ from django.db import connections, router
 
 from . import storage, topics
 from .conf import conf
+from .operating import sync_topics
 
 
 def prepare_after_migrate(*, using: str, **kwargs: Any) -> None:
@@ -35,5 +36,10 @@ def prepare(using: str) -> None:
             "SELECT setval(numbers, 1) FROM pg_get_serial_sequence('outbox_topics', 'id') AS numbers "
             "WHERE pg_sequence_last_value(numbers::regclass) IS NULL"
         )
-    topics.create_topics(connection, conf().topics)
+        cursor.execute("SELECT to_regclass('operator_events') IS NOT NULL")
+        complete = cursor.fetchone() == (True,)
+    if complete:
+        sync_topics(using=using)
+    else:  # migrated to the first migration only
+        topics.create_topics(connection, conf().topics)
     storage.make_partitions_ahead(using)

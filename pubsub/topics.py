@@ -3,13 +3,16 @@
 import difflib
 import logging
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import connections
 
 from .conf import conf
-from .errors import InvalidSetting, UnknownTopic
+from .errors import InvalidSetting, InvalidTopic, NoSubscribers, UnknownTopic
+from .sql import load
+from .topic_options import checked
 
 logger = logging.getLogger("pubsub.topics")
 
@@ -17,6 +20,17 @@ DEFAULT_TOPIC = "default"
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
 _ids: dict[tuple[str, str], int] = {}
+_open: dict[tuple[str, str], tuple[int, float]] = {}
+"""Topics that may be published to, and until when this process believes so."""
+
+LOOK_AGAIN_S = 30
+"""How soon a process that publishes notices that a topic has got another policy, or is another one of the same name."""
+
+SUBSCRIBED_FOR_S = 1
+"""How soon it notices that the last group of a topic is gone, where the topic refuses events without one."""
+
+_MADE_WITH = ("name", "total_partitions", "retention", "semantics")
+"""What the first migration knows. The rest is set when all have been applied."""
 
 
 def topic_id(name: str, using: str) -> int:
@@ -29,8 +43,35 @@ def topic_id(name: str, using: str) -> int:
     return found
 
 
+def topic_to_publish_to(name: str, using: str) -> int:
+    """The number of a topic, or an error while it refuses events because no group would get them.
+
+    What it answers is believed for a while, so that publishing costs no question; a refusal never is. So a process
+    refuses SUBSCRIBED_FOR_S seconds after the last group has gone, at the latest, and publishes at once when there is
+    one again. Topics without that policy are asked about every LOOK_AGAIN_S seconds.
+    """
+    found = _open.get((using, name))
+    if found is not None and time.monotonic() < found[1]:
+        return found[0]
+    with connections[using].cursor() as cursor:
+        cursor.execute(load("find_topic_to_publish_to"), {"name": name if isinstance(name, str) else ""})
+        row = cursor.fetchone()
+    if row is None:
+        return topic_id(name, using)  # makes it, or says what there is
+    number, for_good, guarded, refuses = row
+    if refuses:
+        raise NoSubscribers(
+            f'Topic "{name}" refuses events while no group is subscribed to it, and none is. Start a consumer for it, '
+            f'resume one that is dead, or set its zero_subscribers to "keep".'
+        )
+    if for_good:
+        _open[using, name] = int(number), time.monotonic() + (SUBSCRIBED_FOR_S if guarded else LOOK_AGAIN_S)
+    return int(number)
+
+
 def forget_ids(**kwargs: Any) -> None:
     _ids.clear()
+    _open.clear()
 
 
 def check_name(name: str) -> str:
@@ -51,13 +92,23 @@ def _look_up(name: str, using: str) -> tuple[int, bool]:
         row = cursor.fetchone()
         if row:
             return int(row[0]), bool(row[1])
-        cursor.execute("SELECT name FROM outbox_topics ORDER BY name")
-        known = [known for (known,) in cursor.fetchall()]
     if conf().unknown_topic == "create":
         return _create_beside(name, using), True
+    raise no_such_topic(name, using)
+
+
+def no_such_topic(name: str, using: str) -> UnknownTopic:
+    """The error that says which topics there are."""
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT name FROM outbox_topics ORDER BY name")
+        known = [known for (known,) in cursor.fetchall()]
+    return unknown_topic(name, known)
+
+
+def unknown_topic(name: str, known: Sequence[str]) -> UnknownTopic:
     nearest = difflib.get_close_matches(name, known, n=1)
     hint = f'Did you mean "{nearest[0]}"?' if nearest else f"There are: {', '.join(known) or 'none'}."
-    raise UnknownTopic(
+    return UnknownTopic(
         f'There is no topic "{name}". {hint} New topics are declared in PUBSUB["topics"] and made by `migrate`, or '
         f'added in the admin; PUBSUB["unknown_topic"] = "create" makes them when they are first published to.'
     )
@@ -77,21 +128,18 @@ def _create_beside(name: str, using: str) -> int:
     return int(number)
 
 
-def create_topics(connection: Any, declared: Mapping[str, Mapping[str, Any]]) -> None:
-    """Creates the topics that are missing. Those that exist stay as they are."""
+def create_topics(connection: Any, declared: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Creates the topics that are missing, and says which those were. Those that exist stay as they are."""
+    made = []
     with connection.cursor() as cursor:
         for name, options in declared.items():
-            unknown = set(options) - {"total_partitions", "retention"}
-            if unknown:
-                raise InvalidSetting(
-                    f'PUBSUB["topics"]["{name}"] has no option {", ".join(map(repr, sorted(unknown)))}; it may have '
-                    f"total_partitions and retention."
-                )
-            columns = {
-                "name": check_name(name),
-                "total_partitions": conf().total_partitions,
-                **options,
-            }
+            check_name(name)
+            try:
+                given = checked(name, options)
+            except InvalidTopic as error:
+                raise InvalidSetting(f'PUBSUB["topics"]: {error}') from error
+            columns = {"name": name, "total_partitions": conf().total_partitions, **given}
+            columns = {column: value for column, value in columns.items() if column in _MADE_WITH}
             names, marks = ", ".join(columns), ", ".join(["%s"] * len(columns))
             while not _exists(cursor, name):
                 # Again where the number is taken by an undeclared topic: the sequence has gone on to the next one.
@@ -100,6 +148,9 @@ def create_topics(connection: Any, declared: Mapping[str, Mapping[str, Any]]) ->
                     f"INSERT INTO outbox_topics ({names}) VALUES ({marks}) ON CONFLICT DO NOTHING",  # noqa: S608
                     list(columns.values()),
                 )
+                if cursor.rowcount:
+                    made.append(name)
+    return made
 
 
 def _exists(cursor: Any, name: str) -> bool:

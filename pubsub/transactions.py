@@ -1,6 +1,6 @@
 """Transactions that are right whatever the database's default isolation is."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,28 @@ def read_committed(using: str) -> Iterator[Any]:
         if outermost:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
         yield cursor
+
+
+def run_uncompiled(
+    using: str, statement: str, parameters: Mapping[str, Any]
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The columns' names and the rows of a statement that reads little and looks expensive to the planner.
+
+    Over many partitions that nobody has analysed yet PostgreSQL expects so much that it compiles the plan, which takes
+    a hundred times as long as running it. Both statements travel together: no round trip more, and where there is no
+    transaction it is for them alone.
+
+    >>> run_uncompiled("default", "SELECT %(n)s AS n, current_setting('jit') AS jit", {"n": 1})
+    (['n', 'jit'], [(1, 'off')])
+    """
+    connection = connections[using]
+    with connection.cursor() as cursor:
+        if connection.settings_dict["OPTIONS"].get("server_side_binding"):
+            cursor.execute(statement, parameters)  # there, one statement at a time is all that is allowed
+        else:
+            cursor.execute(f"SET LOCAL jit = off; {statement}", parameters)
+            cursor.nextset()
+        return [column.name for column in cursor.description], cursor.fetchall()
 
 
 def make_hooks_robust(connection: Any) -> None:

@@ -22,12 +22,12 @@ HINT_CHANNEL = "event_channel"
 MOVED_CHANNEL = "pubsub_moved"
 """To everybody else: these topics have new entries (their numbers, in the payload; all, if that is empty)."""
 
-_FAMILY = 0x70756273
-LEADING = f"{_FAMILY}, 1"
+FAMILY = 0x70756273
+LEADING = f"{FAMILY}, 1"
 """Held by the process that numbers for all."""
-WAITING = f"{_FAMILY}, 2"
+WAITING = f"{FAMILY}, 2"
 """Held by the same process while it waits for a hint."""
-FOLLOWING = f"{_FAMILY}, 3"
+FOLLOWING = f"{FAMILY}, 3"
 """Shared by all that wait to be told what moved."""
 
 # Losing a notification in a crash costs nothing, so its commit need not wait for the disk.

@@ -1,11 +1,20 @@
 """What all tests share."""
 
+import logging
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from project.embedded_postgres import using_server
+from pubsub.spark.session import build_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest_plugins = ["pytester"]
 
 _session = ExitStack()
 
@@ -19,3 +28,55 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Stop it, unless a demo or another run of the tests is using it."""
     _session.close()
+
+
+CLEAR = """
+DO $$
+DECLARE
+    name text;
+    filled boolean;
+BEGIN
+    FOREACH name IN ARRAY ARRAY[{tables}] LOOP
+        EXECUTE format('SELECT EXISTS (SELECT FROM %I)', name) INTO filled;
+        IF filled AND (SELECT sum(pg_relation_size(relid)) FROM pg_partition_tree(name::regclass)) > 1000000 THEN
+            EXECUTE format('TRUNCATE %I CASCADE', name);
+        ELSIF filled THEN
+            EXECUTE format('DELETE FROM %I', name);
+        END IF;
+    END LOOP;
+END $$
+"""
+
+MADE_BY_MIGRATE = {"auth_permission", "django_content_type"}
+"""What `migrate` would make again, the same as before."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def clear_by_deleting() -> Iterator[None]:
+    """After a test that commits, its few rows are deleted: to truncate some hundred tables takes many times as long."""
+
+    def sql_flush(operations: Any, style: Any, tables: Sequence[str], **options: Any) -> list[str]:
+        cleared = ", ".join(f"'{table}'" for table in sorted(set(tables) - MADE_BY_MIGRATE))
+        return [CLEAR.format(tables=cleared)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("django.db.backends.postgresql.operations.DatabaseOperations.sql_flush", sql_flush)
+        yield
+
+
+WHOLE_PLANS = {"spark.sql.maxMetadataStringLength": "5000"}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """The one session of a process of tests: starting it takes longer than most of them."""
+    session = build_session(
+        app_name="tests",
+        master="local[2]",
+        memory="768m",
+        config={"spark.sql.shuffle.partitions": "2", "spark.log.level": "ERROR", **WHOLE_PLANS},
+    )
+    yield session
+    session.stop()
+    # py4j tells of each closed connection, also when pytest has closed what it would tell it on.
+    logging.getLogger("py4j").setLevel(logging.WARNING)

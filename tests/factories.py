@@ -142,7 +142,80 @@ class ClaimFactory(DjangoModelFactory):
     first_offset = factory.Sequence(lambda n: n * 100 + 1)
     last_offset = factory.LazyAttribute(lambda claim: claim.first_offset + 99)
     worker_id = "worker-1"
+    epoch = 1
     expires_at = factory.LazyFunction(lambda: timezone.now() + dt.timedelta(seconds=30))
+
+
+class ResizeFactory(DjangoModelFactory):
+    class Meta:
+        model = models.Resize
+
+    topic = factory.SubFactory(TopicFactory)
+    position = factory.Sequence(lambda n: n * 1000 + 1)
+    c_offset = factory.SelfAttribute("position")
+    partitions_before = 2
+    partitions_after = 4
+
+
+class MemberFactory(DjangoModelFactory):
+    class Meta:
+        model = models.Member
+
+    topic = factory.SubFactory(TopicFactory)
+    group_id = "email-service"
+    worker_id = factory.Sequence(lambda n: f"worker-{n}")
+    host = "app-1"
+    pid = factory.Sequence(lambda n: 1000 + n)
+
+
+class OperatorEventFactory(DjangoModelFactory):
+    class Meta:
+        model = models.OperatorEvent
+
+    actor = "olivia"
+    action = "pause"
+    topic = "orders.events"
+    group_id = "email-service"
+    reason = "the mail server is down"
+
+
+class SampleFactory(DjangoModelFactory):
+    class Meta:
+        model = models.Sample
+
+    topic = factory.SubFactory(TopicFactory)
+    tip = factory.Sequence(lambda n: n * 10)
+    lag = factory.Sequence(lambda n: n % 50)
+
+
+class FindingFactory(DjangoModelFactory):
+    class Meta:
+        model = models.Finding
+
+    run_id = factory.LazyFunction(uuid.uuid4)
+    job = "throughput"
+    row_number = factory.Sequence(lambda n: n)
+    data = factory.LazyFunction(lambda: {"topic": "orders.events", "events": 100})
+
+
+class SinkBatchFactory(DjangoModelFactory):
+    class Meta:
+        model = models.SinkBatch
+
+    sink = "checkpoints/orders"
+    batch_id = factory.Sequence(lambda n: n)
+    events = 100
+
+
+class StagedEventFactory(DjangoModelFactory):
+    class Meta:
+        model = models.StagedEvent
+
+    task_id = factory.LazyFunction(uuid.uuid4)
+    topic = "orders.events"
+    type = factory.Iterator(TYPES)
+    payload = factory.LazyFunction(lambda: order(1))
+    metadata = factory.LazyFunction(dict)
 
 
 class DeadLetterFactory(DjangoModelFactory):
@@ -178,3 +251,31 @@ class DeadLetterFactory(DjangoModelFactory):
         "    server.send_message(confirmation(event))\n"
         "smtplib.SMTPServerDisconnected: Connection unexpectedly closed\n"
     )
+
+
+class AttemptFactory(DjangoModelFactory):
+    class Meta:
+        model = models.Attempt
+
+    letter = factory.SubFactory(DeadLetterFactory)
+    attempt = 1
+    handler = factory.SelfAttribute("letter.handler")
+    exception_class = factory.SelfAttribute("letter.exception_class")
+    exception_message = factory.SelfAttribute("letter.exception_message")
+    traceback = factory.SelfAttribute("letter.traceback")
+
+
+class SegmentFactory(DjangoModelFactory):
+    class Meta:
+        model = models.Segment
+
+    topic = factory.SubFactory(TopicFactory)
+    lower = factory.Sequence(lambda n: 2_000_000_000 + n * 1000)
+    upper = factory.LazyAttribute(lambda segment: segment.lower + 1000)
+    partition_id = 0
+    entries = 1000
+    first_offset = 1
+    last_offset = 1000
+    first_message_id = 1
+    last_message_id = 1000
+    filled_at = factory.LazyFunction(timezone.now)

@@ -35,6 +35,15 @@ def test_a_connection_that_is_gone_has_no_sqlstate() -> None:
     assert is_transient(InterfaceError("connection already closed"))
 
 
+@pytest.mark.django_db
+def test_ones_own_closed_cursor_is_no_failure_of_the_database() -> None:
+    cursor = connection.cursor()
+    cursor.close()
+    with pytest.raises(InterfaceError) as raised:
+        cursor.execute("SELECT 1")
+    assert not is_transient(raised.value)
+
+
 def test_a_ring_of_causes_has_an_end() -> None:
     error = ValueError()
     error.__cause__ = error

@@ -8,8 +8,9 @@ from django.db import OperationalError, connection, transaction
 from django.test import override_settings
 from django.utils import timezone
 
-from pubsub import housekeeping, publish
-from pubsub.housekeeping import Housekeeper, forget_expired_keys
+from pubsub import history, housekeeping, publish
+from pubsub.history import forget_expired_keys
+from pubsub.housekeeping import Housekeeper
 from pubsub.models import DedupKey
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -21,7 +22,7 @@ def remember(key: str, *, hours: int) -> None:
 
 
 def test_expired_keys_are_forgotten_and_others_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "KEYS_AT_ONCE", 2)
+    monkeypatch.setattr(history, "AT_ONCE", 2)
     for number in range(5):
         remember(f"old {number}", hours=-1)
     remember("young", hours=1)
@@ -52,11 +53,9 @@ def test_a_failure_is_reported_and_stops_nothing(
     def fails(using: str) -> None:
         raise PermissionError("permission denied for schema public")
 
-    fails.__name__ = "make_partitions_ahead"
-    monkeypatch.setattr(housekeeping, "make_partitions_ahead", fails)
     remember("old", hours=-1)
-    assert Housekeeper("default").keep_house()
-    assert "make_partitions_ahead failed" in caplog.text
+    assert Housekeeper("default", [fails, *housekeeping.JOBS]).keep_house()
+    assert "fails failed" in caplog.text
     assert not DedupKey.objects.exists()
 
 

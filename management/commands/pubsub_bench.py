@@ -10,7 +10,8 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from pubsub.bench import publishing, rounds, waking
+from pubsub.bench import consuming, dropping, publishing, rounds, waking
+from pubsub.delivery import Delivery
 from pubsub.management.arguments import whole_number
 
 Table = dict[str, dict[str, float]]
@@ -18,11 +19,15 @@ Table = dict[str, dict[str, float]]
 
 MEANINGFUL = {
     "publish": ("clients", "batch", "payload_bytes", "work_ms", "seconds", "rounds"),
+    "consume": ("events", "consumers", "batch", "payload_bytes", "delivery", "rounds"),
     "wake": ("count", "rounds"),
+    "latency": ("count", "rounds"),
 }
 HEADINGS = {
     "publish": "{clients} clients, {batch} events of {payload_bytes} bytes a transaction",
-    "wake": "{count} commits a round; latencies",
+    "consume": "{consumers} consumers of {events} events of {payload_bytes} bytes, {batch} in a batch, {delivery}",
+    "wake": "{count} commits a round; latencies until a listener is told",
+    "latency": "{count} events a round, 100 a second; latencies until the handler is called",
 }
 COLUMNS = {
     "events_per_s": ("events/s", ",.0f"),
@@ -50,7 +55,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        subjects = parser.add_subparsers(dest="subject", required=True, metavar="publish|wake")
+        subjects = parser.add_subparsers(dest="subject", required=True, metavar="publish|consume|wake|latency|drop")
         publish = subjects.add_parser("publish", help="events published a second")
         publish.add_argument("--clients", type=whole_number(1), default=8, help="publishing processes (default: 8)")
         publish.add_argument("--batch", type=whole_number(1), default=1, help="events in a transaction (default: 1)")
@@ -63,15 +68,34 @@ class Command(BaseCommand):
         )
         publish.add_argument("--seconds", type=positive, default=3, help="length of one turn (default: 3)")
         publish.add_argument("--copy", action="store_true", help="also compare with a raw COPY, for large batches")
+        consume = subjects.add_parser("consume", help="events a second that consumers drain a backlog by")
+        consume.add_argument("--events", type=whole_number(1), default=100_000, help="the backlog (default: 100000)")
+        consume.add_argument("--consumers", type=whole_number(1), default=1, help="consuming processes (default: 1)")
+        consume.add_argument("--batch", type=whole_number(1), default=100, help="events in a batch (default: 100)")
+        consume.add_argument("--payload-bytes", type=whole_number(1), default=1024, help="of a payload (default: 1024)")
+        consume.add_argument(
+            "--delivery", choices=[mode.value for mode in Delivery], default=Delivery.TRANSACTIONAL.value
+        )
         wake = subjects.add_parser("wake", help="from a commit to a process that is told of it")
         wake.add_argument("--count", type=whole_number(1), default=300, help="commits in each turn (default: 300)")
-        for subject in (publish, wake):
+        latency = subjects.add_parser("latency", help="from a commit to the call of a handler")
+        latency.add_argument("--count", type=whole_number(1), default=300, help="events in each turn (default: 300)")
+        drop = subjects.add_parser("drop", help="how long dropping old storage keeps publishers waiting")
+        drop.add_argument(
+            "--rows", type=whole_number(1000), default=1_000_000, help="of a partition (default: 1000000)"
+        )
+        drop.add_argument("--clients", type=whole_number(1), default=4, help="publishing meanwhile (default: 4)")
+        drop.add_argument("--payload-bytes", type=whole_number(1), default=1024, help="of a payload (default: 1024)")
+        for subject in (publish, consume, wake, latency, drop):
             subject.add_argument("--rounds", type=whole_number(1), default=3, help="turns of each (default: 3)")
             subject.add_argument("--format", choices=["text", "json"], default="text")
             subject.add_argument("--database", default=DEFAULT_DB_ALIAS)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        measure = self._publish if options["subject"] == "publish" else self._wake
+        if options["subject"] == "drop":
+            self._drop(options)
+            return
+        measure = getattr(self, f"_{options['subject']}")
         with self._scratch_database(options["database"]):
             table = measure(options)
         if options["format"] == "json":
@@ -102,6 +126,40 @@ class Command(BaseCommand):
             using=options["database"], count=options["count"], rounds=options["rounds"], say=self._say
         )
 
+    def _consume(self, options: dict[str, Any]) -> Table:
+        using = options["database"]
+        consuming.fill(using=using, events=options["events"], size=options["payload_bytes"], say=self._say)
+        return consuming.compare(
+            using=using,
+            consumers=options["consumers"],
+            batch=options["batch"],
+            delivery=Delivery(options["delivery"]),
+            rounds=options["rounds"],
+            say=self._say,
+        )
+
+    def _latency(self, options: dict[str, Any]) -> Table:
+        return waking.compare(
+            using=options["database"],
+            count=options["count"],
+            rounds=options["rounds"],
+            say=self._say,
+            to_handler=True,
+        )
+
+    def _drop(self, options: dict[str, Any]) -> None:
+        chosen = {name: options[name] for name in ("rows", "clients", "payload_bytes", "rounds")}
+        with self._scratch_database(options["database"]):
+            figures = dropping.measure(using=options["database"], say=self._say, **chosen)
+        if options["format"] == "json":
+            self.stdout.write(json.dumps({"options": {"subject": "drop", **chosen}, "results": figures}))
+            return
+        self.stdout.write(
+            "{rows:,} messages of {payload_bytes} bytes in a partition; {clients} clients publish".format(**chosen)
+        )
+        for name, value in figures.items():
+            self.stdout.write(f"{name.replace('_', ' '):36}{value:>14,.1f}")
+
     @contextmanager
     def _scratch_database(self, using: str) -> Iterator[None]:
         connection = connections[using]
@@ -123,8 +181,8 @@ class Command(BaseCommand):
 
     def _draw(self, subject: str, options: dict[str, Any], table: Table) -> None:
         self.stdout.write(HEADINGS[subject].format(**options))
-        columns = [name for name in COLUMNS if name in table["publish"]]
-        self.stdout.write(" " * 16 + "".join(f"{COLUMNS[name][0]:>12}" for name in columns) + "   publish is")
+        columns = [name for name in COLUMNS if name in table[subject]]
+        self.stdout.write(" " * 16 + "".join(f"{COLUMNS[name][0]:>12}" for name in columns) + f"   {subject} is")
         for contestant, row in table.items():
             figures = "".join(f"{row[name]:>12{COLUMNS[name][1]}}" for name in columns)
             self.stdout.write(f"{contestant:16}{figures}   {row['times']:.2f} times this")

@@ -1,17 +1,24 @@
 """Run handlers on what has been published."""
 
+import os
 import signal
+import threading
 from argparse import ArgumentParser
-from contextlib import suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
+from django.utils import autoreload
 
 from pubsub.errors import PubSubError
 from pubsub.management.arguments import whole_number
 from pubsub.subscribing import registry
 from pubsub.worker import Worker
+
+EXIT_NOT_FINISHED = 3
+"""The exit code where --shutdown-timeout was over before the batch in hand was done."""
 
 
 class Command(BaseCommand):
@@ -40,15 +47,89 @@ class Command(BaseCommand):
             type=whole_number(1),
             help='milliseconds between two looks for work when idle (default: PUBSUB["wait_period_ms"])',
         )
+        parser.add_argument(
+            "--threads",
+            type=whole_number(1),
+            default=1,
+            help="partitions that are worked on at a time, for handlers that wait for something else (default: 1)",
+        )
         parser.add_argument("--drain", action="store_true", help="stop when nothing is left to do")
+        parser.add_argument(
+            "--max-messages",
+            type=whole_number(1),
+            metavar="N",
+            help="stop after about so many events: the transaction in hand is finished",
+        )
+        parser.add_argument(
+            "--shutdown-timeout",
+            type=whole_number(1),
+            metavar="SECONDS",
+            help="how long the batch in hand may take after Ctrl-C or SIGTERM; then the process ends at once, and the "
+            "batch is undone (default: as long as it takes)",
+        )
+        parser.add_argument(
+            "--worker-id", metavar="ID", help="a name of its own among all processes (default: host, process, a number)"
+        )
+        parser.add_argument(
+            "--liveness-file",
+            metavar="FILE",
+            help="touch this file whenever a batch is done or a look for work is taken: if it gets old, handlers hang",
+        )
+        parser.add_argument("--reload", action="store_true", help="start again when the code changes, for development")
         parser.add_argument(
             "--no-listen",
             action="store_true",
             help="only poll, as behind a transaction pooler (found out by itself otherwise)",
         )
+        parser.add_argument(
+            "--metrics-port",
+            type=whole_number(1),
+            metavar="PORT",
+            help="serve metrics for Prometheus there (needs the extra `metrics`)",
+        )
+        parser.add_argument(
+            "--metrics-address",
+            default="127.0.0.1",
+            metavar="ADDRESS",
+            help="whom to serve them to (default: 127.0.0.1, this machine alone)",
+        )
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["reload"]:
+            autoreload.run_with_reloader(self.consume, **options)
+        else:
+            self.consume(**options)
+
+    def consume(self, **options: Any) -> None:
+        worker = self.make_worker(**options)
+        groups = sorted({declared.group for declared in worker.declared})
+        # Under --reload this is not the main thread, and the reloader itself sees to Ctrl-C.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, partial(self.stop, worker, options["shutdown_timeout"]))
+        self.say(f"Consuming as {', '.join(groups)}. Stop with Ctrl-C.")
+        try:
+            with self.metrics(options):
+                worker.run()
+        except PubSubError as error:
+            raise CommandError(str(error)) from error
+        self.say(f"Stopped: {worker.passed} events passed, {worker.failed} failed.")
+
+    def metrics(self, options: dict[str, Any]) -> AbstractContextManager[Any]:
+        if options["metrics_port"] is None:
+            return nullcontext()
+        from pubsub.metrics import serve  # an extra, which those who do not ask for it need not have
+
+        try:
+            server = serve(options["metrics_port"], address=options["metrics_address"], using=options["database"])
+        except OSError as error:
+            raise CommandError(
+                f"Metrics cannot be served at {options['metrics_address']}:{options['metrics_port']}: {error}."
+            ) from error
+        return closing(server)
+
+    def make_worker(self, **options: Any) -> Worker:
         try:
             declarations = registry.select(options["topic"], options["group"])
         except PubSubError as error:
@@ -58,26 +139,38 @@ class Command(BaseCommand):
                 "No handlers are declared. Write a subscribers.py in an installed app, with functions that are "
                 'decorated by @pubsub.subscribe("topic", group="name").'
             )
-        worker = Worker(
+        return Worker(
             declarations,
             using=options["database"],
             partitions=options["partition"],
             batch_size=options["batch_size"],
             wait_period_ms=options["wait_period_ms"],
+            threads=options["threads"],
             drain=options["drain"],
+            max_messages=options["max_messages"],
             listen=not options["no_listen"],
+            worker_id=options["worker_id"],
+            liveness_file=options["liveness_file"],
         )
 
-        def stop(number: int, frame: Any) -> None:
-            worker.stop()
-            signal.signal(number, signal.SIG_DFL)
-            # Whoever read it may be gone, or be in the middle of writing himself.
-            with suppress(OSError, RuntimeError):
-                self.stderr.write("Finishing the batch in hand, then stopping. Once more to stop at once.")
+    def stop(self, worker: Worker, timeout_s: int | None, number: int, frame: Any) -> None:
+        worker.stop()
+        signal.signal(number, signal.SIG_DFL)
+        in_time = f", for {timeout_s} s at most" if timeout_s else ""
+        self.say(f"Finishing what is in hand{in_time}, then stopping. Once more to stop at once.")
+        if timeout_s:
+            force = threading.Timer(timeout_s, self.stop_at_once, [worker])
+            force.daemon = True
+            force.start()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, stop)
-        groups = sorted({declared.group for declared in declarations})
-        self.stderr.write(f"Consuming as {', '.join(groups)}. Stop with Ctrl-C.")
-        worker.run()
-        self.stderr.write(f"Stopped: {worker.passed} events passed, {worker.failed} failed.")
+    def stop_at_once(self, worker: Worker) -> None:
+        places = ", ".join(f"{group} on partition {partition}" for group, _, partition in worker.in_hand)
+        self.say(
+            f"Not finished in time: {places or 'nothing in hand'}. Stopping at once; what is not committed is undone."
+        )
+        os._exit(EXIT_NOT_FINISHED)
+
+    def say(self, text: str) -> None:
+        # Whoever read it may be gone, or be in the middle of writing himself.
+        with suppress(OSError, RuntimeError, ValueError):
+            self.stderr.write(text)

@@ -2,29 +2,43 @@
 
 import multiprocessing
 import statistics
+import threading
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.db import connections, transaction
 
 from pubsub import publish
+from pubsub.subscribing import Declaration, enrol
 from pubsub.wakeup import dedicated_connection
+from pubsub.worker import Worker
 
 from .publishing import TOPIC, open_raw, running_coordinator
+
+PERIOD_S = 0.01
+"""Between two events that are published for a handler."""
 
 SETTLE_S = 0.02
 """Between two measurements, so that each finds everybody waiting."""
 
 
-def compare(*, using: str, count: int, rounds: int, say: Callable[[str], None]) -> dict[str, dict[str, float]]:
-    """Latencies in milliseconds, in turns; `times` says how many times this one `publish` takes, by the medians."""
-    measured: dict[str, list[float]] = {"publish": [], "bare notify": []}
+def compare(
+    *, using: str, count: int, rounds: int, say: Callable[[str], None], to_handler: bool = False
+) -> dict[str, dict[str, float]]:
+    """Latencies in milliseconds, in turns; `times` says how many times this one ours takes, by the medians.
+
+    Ours ends where another process is told that the log has grown, or, `to_handler`, where a handler is called.
+    """
+    name_of_ours, measure_ours = ("latency", _handled) if to_handler else ("wake", _published)
+    measured: dict[str, list[float]] = {name_of_ours: [], "bare notify": []}
     for number in range(1, rounds + 1):
-        for name, measure in (("publish", _published), ("bare notify", _notified)):
+        for name, measure in ((name_of_ours, measure_ours), ("bare notify", _notified)):
             say(f"round {number} of {rounds}: {name}")
             measured[name] += measure(using, count)
-    ours = statistics.median(measured["publish"])
+    ours = statistics.median(measured[name_of_ours])
     return {
         name: {
             "p50_ms": statistics.median(latencies),
@@ -65,6 +79,39 @@ def _published(using: str, count: int) -> list[float]:
     return latencies
 
 
+def _handled(using: str, count: int) -> list[float]:
+    """A consumer waits, this process publishes a hundred events a second. The clock starts after the commit."""
+    committed: list[float] = []
+    with _waiting(_consume, using) as told:
+        for _ in range(count):
+            with transaction.atomic(using=using):
+                transaction.on_commit(lambda: committed.append(time.perf_counter()), using=using)
+                publish(TOPIC, {"n": 1}, key="1", using=using)
+            time.sleep(max(0.0, committed[-1] + PERIOD_S - time.perf_counter()))
+        return [1000 * (told.recv() - begun) for begun in committed]
+
+
+def _consume(using: str, over: Any, waiting: Any, pipe: Any) -> None:
+    def handle(event: Any) -> None:
+        pipe.send(time.perf_counter())
+
+    declared = Declaration(topic=TOPIC, group=f"bench-{uuid.uuid4().hex[:8]}", handler=handle)
+    worker = Worker([declared], using=using)
+    enrol([declared], using)
+
+    def watch() -> None:
+        worker.wait_until_listening(10)
+        waiting.set()
+        over.wait()
+        worker.stop()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    worker.run()
+    watcher.join()
+    connections.close_all()
+
+
 def _lead(using: str, over: Any, leading: Any) -> None:
     with running_coordinator(using) as coordinator:
         while not coordinator.leading:
@@ -86,25 +133,32 @@ def _follow(using: str, over: Any, waiting: Any, pipe: Any) -> None:
 
 
 def _notified(using: str, count: int) -> list[float]:
+    latencies = []
+    with _waiting(_listen, using) as told, open_raw(using) as connection:
+        for _ in range(count):
+            begun = time.perf_counter()
+            connection.execute("NOTIFY pubsub_bench")
+            latencies.append(1000 * (told.recv() - begun))
+            time.sleep(SETTLE_S)
+    return latencies
+
+
+@contextmanager
+def _waiting(target: Callable[..., None], using: str) -> Iterator[Any]:
+    """Another process that waits, and tells through this pipe when it was told."""
     connections.close_all()
     context = multiprocessing.get_context("fork")
     over, waiting = context.Event(), context.Event()
     ours, theirs = context.Pipe(duplex=False)
-    listener = context.Process(target=_listen, args=(using, over, waiting, theirs))
-    listener.start()
+    process = context.Process(target=target, args=(using, over, waiting, theirs))
+    process.start()
     waiting.wait(10)
-    latencies = []
     try:
-        with open_raw(using) as connection:
-            for _ in range(count):
-                begun = time.perf_counter()
-                connection.execute("NOTIFY pubsub_bench")
-                latencies.append(1000 * (ours.recv() - begun))
-                time.sleep(SETTLE_S)
+        yield ours
     finally:
         over.set()
-        listener.join()
-    return latencies
+        process.join()
+        connections.close_all()
 
 
 def _listen(using: str, over: Any, waiting: Any, pipe: Any) -> None:

@@ -24,6 +24,9 @@ class ConsumerOffset(models.Model):
     passed = models.BigIntegerField(
         default=0, db_default=0, db_comment="Entries of this partition before the cursor; lag = entries - passed"
     )
+    epoch = models.BigIntegerField(
+        default=0, db_default=0, db_comment="Grows with each lease, so that an old one can be told from a new one"
+    )
     updated_at = models.DateTimeField(_("updated"), db_default=ClockTimestamp())
 
     class Meta:
@@ -43,20 +46,29 @@ class ConsumerOffset(models.Model):
 
 
 class Claim(models.Model):
-    """A range of a partition that a worker has taken with a lease, because it holds no transaction open."""
+    """A range of a partition that a worker has taken with a lease, because it holds no transaction open.
 
-    pk = models.CompositePrimaryKey("group_id", "topic_id", "partition_id", "first_offset")
-    group_id = models.TextField()
-    topic = models.ForeignKey(Topic, models.PROTECT, related_name="+", db_index=False)
-    partition_id = models.IntegerField()
-    first_offset = models.BigIntegerField()
-    last_offset = models.BigIntegerField()
-    worker_id = models.TextField(db_comment="The process that holds the lease")
-    epoch = models.BigIntegerField(
-        default=1, db_default=1, db_comment="Grows with each take-over; an acknowledgement with an older one counts not"
+    There is one of a place at most. In transactional mode it is used only where a worker has died, to count attempts.
+    """
+
+    pk = models.CompositePrimaryKey("group_id", "topic_id", "partition_id")
+    group_id = models.TextField(_("group"))
+    topic = models.ForeignKey(Topic, models.PROTECT, related_name="+", db_index=False, verbose_name=_("topic"))
+    partition_id = models.IntegerField(_("partition"))
+    first_offset = models.BigIntegerField(_("first offset"))
+    last_offset = models.BigIntegerField(
+        _("last offset"), db_comment="As far as it was read when it was taken; a long transaction may go on behind it"
     )
-    attempts = models.IntegerField(default=1, db_default=1, db_comment="A crash counts as one")
-    expires_at = models.DateTimeField(db_comment="When somebody else may take the range over")
+    worker_id = models.TextField(_("worker"), db_comment="The process that holds the lease")
+    epoch = models.BigIntegerField(
+        db_comment="The cursor's epoch when it was taken; an acknowledgement with an older one counts not"
+    )
+    attempts = models.IntegerField(_("attempts"), default=1, db_default=1, db_comment="A crash counts as one")
+    lock_key = models.IntegerField(
+        null=True, db_comment="The advisory lock that the worker holds for as long as it is connected; null: none"
+    )
+    taken_at = models.DateTimeField(_("taken"), db_default=ClockTimestamp())
+    expires_at = models.DateTimeField(_("lease ends"), db_comment="When somebody else may take the range over")
 
     class Meta:
         db_table = "consumer_claims"

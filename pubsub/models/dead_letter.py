@@ -3,6 +3,7 @@
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Coalesce
 from django.utils.translation import gettext_lazy as _
 
 from .fields import ClockTimestamp
@@ -17,6 +18,7 @@ class DeadLetter(models.Model):
         DEAD = "dead", _("waiting for somebody to act")
         RESOLVED = "resolved", _("handled at a later attempt")
         DISCARDED = "discarded", _("given up by somebody")
+        PARKED = "parked", _("waiting behind a failed event of the same key")
 
     id = models.BigAutoField(primary_key=True)
     group_id = models.TextField(_("group"))
@@ -32,13 +34,20 @@ class DeadLetter(models.Model):
     host_id = models.TextField(_("host"), null=True)
     user_id = models.TextField(_("user"), null=True)
     payload = models.JSONField(_("payload"), encoder=DjangoJSONEncoder, db_comment="Kept beyond the log's retention")
+    original_payload = models.JSONField(
+        _("original payload"),
+        encoder=DjangoJSONEncoder,
+        null=True,
+        blank=True,
+        db_comment="What was published, where somebody has changed the payload since; null: it is as published",
+    )
     metadata = models.JSONField(_("metadata"), encoder=DjangoJSONEncoder)
     published_at = models.DateTimeField(_("published"))
     handler = models.TextField(_("handler"), db_comment="Dotted name of the function that failed")
     exception_class = models.TextField(_("exception"), default="")
     exception_message = models.TextField(_("message"), default="")
     traceback = models.TextField(_("traceback"), default="")
-    attempts = models.IntegerField(_("attempts"), default=1)
+    attempts = models.IntegerField(_("attempts"), default=1, db_comment="0: parked, and not tried yet")
     state = models.TextField(_("state"), choices=State, default=State.DEAD, db_default=State.DEAD)
     next_attempt_at = models.DateTimeField(_("next attempt"), null=True, db_comment="Set while the state is retrying")
     created_at = models.DateTimeField(_("failed first"), db_default=ClockTimestamp(), editable=False)
@@ -51,9 +60,9 @@ class DeadLetter(models.Model):
         verbose_name_plural = _("dead letters")
         constraints = [
             models.UniqueConstraint(fields=["group_id", "topic", "c_offset"], name="dead_letter_queue_once"),
-            models.CheckConstraint(condition=Q(attempts__gte=1), name="dead_letter_queue_attempted"),
+            models.CheckConstraint(condition=Q(attempts__gte=0), name="dead_letter_queue_attempted"),
             models.CheckConstraint(
-                condition=Q(state__in=["retrying", "dead", "resolved", "discarded"]),
+                condition=Q(state__in=["retrying", "dead", "resolved", "discarded", "parked"]),
                 name="dead_letter_queue_state_known",
             ),
             models.CheckConstraint(
@@ -68,15 +77,70 @@ class DeadLetter(models.Model):
                 name="dead_letter_queue_due",
                 condition=Q(state="retrying"),
             ),
+            models.Index(
+                Coalesce("key", "host_id"),
+                "group_id",
+                "topic",
+                "c_offset",
+                name="dead_letter_queue_blocking",
+                condition=Q(state__in=["retrying", "dead", "parked"]),
+            ),
+            models.Index(
+                fields=["group_id", "topic", "partition_id", "c_offset"],
+                name="dead_letter_queue_open",
+                condition=Q(state__in=["retrying", "dead", "parked"]),
+            ),
+            models.Index(
+                fields=["updated_at"],
+                name="dead_letter_queue_finished",
+                condition=Q(state__in=["resolved", "discarded"]),
+            ),
             models.Index(fields=["state", "-id"], name="dead_letter_queue_by_state"),
             models.Index(fields=["transaction_id", "group_id"], name="dead_letter_queue_transaction"),
+            # For people, who look for the newest of some kind.
+            models.Index(fields=["group_id", "-id"], name="dead_letter_queue_by_group"),
+            models.Index(fields=["topic", "-id"], name="dead_letter_queue_by_topic"),
+            models.Index(fields=["type", "-id"], name="dead_letter_queue_by_type"),
+            models.Index(fields=["exception_class", "-id"], name="dead_letter_queue_by_exception"),
+            models.Index(
+                fields=["host_id", "-id"], name="dead_letter_queue_by_host", condition=Q(host_id__isnull=False)
+            ),
+            models.Index(fields=["created_at"], name="dead_letter_queue_by_time"),
             models.Index(fields=["event_id"], name="dead_letter_queue_event"),
             models.Index(fields=["key"], name="dead_letter_queue_keyed", condition=Q(key__isnull=False)),
         ]
         permissions = [
             ("replay_deadletter", _("Can replay dead letters")),
             ("discard_deadletter", _("Can discard dead letters")),
+            ("edit_payload_deadletter", _("Can change the payload of dead letters")),
+            ("view_payload_deadletter", _("Can see the payload of dead letters")),
         ]
 
     def __str__(self) -> str:
         return f"{self.group_id} {self.topic}:{self.c_offset}"
+
+
+class Attempt(models.Model):
+    """One failed attempt at a dead letter: how it went, when, and with which handler."""
+
+    id = models.BigAutoField(primary_key=True)
+    letter = models.ForeignKey(
+        DeadLetter, models.CASCADE, related_name="history", db_index=False, verbose_name=_("dead letter")
+    )
+    attempt = models.IntegerField(_("attempt"))
+    failed_at = models.DateTimeField(_("failed"), db_default=ClockTimestamp(), editable=False)
+    handler = models.TextField(_("handler"))
+    exception_class = models.TextField(_("exception"))
+    exception_message = models.TextField(_("message"))
+    traceback = models.TextField(_("traceback"))
+
+    class Meta:
+        db_table = "dead_letter_attempts"
+        db_table_comment = "Every failed attempt at a dead letter"
+        verbose_name = _("attempt")
+        verbose_name_plural = _("attempts")
+        ordering = ["id"]
+        indexes = [models.Index(fields=["letter", "id"], name="dead_letter_attempts_in_order")]
+
+    def __str__(self) -> str:
+        return f"{self.letter_id}: attempt {self.attempt}"

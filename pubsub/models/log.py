@@ -71,6 +71,29 @@ class LogPartitionCounter(models.Model):
         return f"{self.topic_id}/{self.partition_id}: {self.entries}"
 
 
+class Segment(models.Model):
+    """What a storage partition of the log holds of one partition of a topic. Written once, when the former is full."""
+
+    pk = models.CompositePrimaryKey("lower", "topic_id", "partition_id")
+    lower = models.BigIntegerField(db_comment="The first position of the storage partition log_entry_<lower>")
+    upper = models.BigIntegerField(db_comment="The first position behind it")
+    topic = models.ForeignKey(Topic, models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False)
+    partition_id = models.IntegerField()
+    entries = models.BigIntegerField()
+    first_offset = models.BigIntegerField()
+    last_offset = models.BigIntegerField()
+    first_message_id = models.BigIntegerField(db_comment="The smallest id of a message; ids are not in the log's order")
+    last_message_id = models.BigIntegerField(db_comment="The greatest one")
+    filled_at = models.DateTimeField(db_comment="When it was seen to be full: nothing in it was numbered later")
+
+    class Meta:
+        db_table = "log_segments"
+        db_table_comment = "What full storage partitions of the log hold: what retention decides by, reading no log"
+
+    def __str__(self) -> str:
+        return f"{self.lower}: {self.entries} of {self.topic_id}/{self.partition_id}"
+
+
 class Sequencer(models.Model):
     """The sequencer's memory: one row, locked by whoever is numbering."""
 
@@ -80,6 +103,11 @@ class Sequencer(models.Model):
         db_comment="Messages of transactions that were over at this moment have been numbered",
     )
     next_position = models.BigIntegerField(default=1, db_default=1, db_comment="The next free position in log_entry")
+    settled_id = models.BigIntegerField(
+        default=1,
+        db_default=1,
+        db_comment="All messages with a smaller id have been numbered, also those whose entries are gone",
+    )
     system_identifier = models.BigIntegerField(
         null=True, db_comment="The cluster that the snapshot belongs to; transaction ids mean nothing in another one"
     )

@@ -76,6 +76,10 @@ class OutboxMessage(MessageContent):
         verbose_name = _("message")
         verbose_name_plural = _("messages")
         indexes = [models.Index(fields=["xid"], name="outbox_message_t_xid")]
+        permissions = [
+            ("publish_outboxmessage", _("Can publish messages by hand")),
+            ("view_payload_outboxmessage", _("Can see the payload of messages")),
+        ]
 
     def __str__(self) -> str:
         return f"{self.type or 'message'} {self.event_id}"

@@ -7,6 +7,9 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from ..delivery import Delivery
+from .fields import ClockTimestamp
+
 
 class Semantics(models.TextChoices):
     PUB_SUB = "PUB_SUB", _("every group gets each message")
@@ -18,6 +21,11 @@ class Status(models.TextChoices):
     PAUSED = "PAUSED", _("paused: keeps its position and what it has not read")
     CANCELLED = "CANCELLED", _("cancelled: for good, holds nothing back")
     DEAD = "DEAD", _("dead: missed its heartbeats, holds nothing back")
+
+
+class ZeroSubscribers(models.TextChoices):
+    KEEP = "keep", _("keep messages for the retention, for a group that may come")
+    REFUSE = "refuse", _("refuse to publish")
 
 
 class StartPosition(models.TextChoices):
@@ -57,6 +65,25 @@ class Topic(models.Model):
         db_default=dt.timedelta(days=7),
         db_comment="How long a message stays at least, counted from its publication",
     )
+    zero_subscribers = models.TextField(
+        _("without subscriptions"),
+        choices=ZeroSubscribers,
+        default=ZeroSubscribers.KEEP,
+        db_default=ZeroSubscribers.KEEP,
+        db_comment="What publishing does while no group counts: keep for the retention, or refuse",
+    )
+    max_age = models.DurationField(
+        _("longest wait for a group"),
+        null=True,
+        blank=True,
+        db_comment="A group that is further behind loses its place, visibly; null: never",
+    )
+    max_bytes = models.BigIntegerField(
+        _("most bytes kept for a group"),
+        null=True,
+        blank=True,
+        db_comment="A group that holds back more loses its place, visibly; null: never",
+    )
     created_at = models.DateTimeField(_("created"), db_default=Now(), editable=False)
 
     class Meta:
@@ -73,10 +100,39 @@ class Topic(models.Model):
             models.CheckConstraint(
                 condition=Q(retention__gte=dt.timedelta(0)), name="outbox_topics_retention_not_negative"
             ),
+            models.CheckConstraint(
+                condition=Q(zero_subscribers__in=ZeroSubscribers.values), name="outbox_topics_zero_subscribers_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(max_age__isnull=True) | Q(max_age__gt=dt.timedelta(0)),
+                name="outbox_topics_max_age_positive",
+            ),
+            models.CheckConstraint(
+                condition=Q(max_bytes__isnull=True) | Q(max_bytes__gt=0), name="outbox_topics_max_bytes_positive"
+            ),
         ]
 
     def __str__(self) -> str:
         return self.name
+
+
+class Resize(models.Model):
+    """A change of a topic's number of partitions. A group passes all that is before it, then goes on behind it."""
+
+    pk = models.CompositePrimaryKey("topic_id", "position")
+    topic = models.ForeignKey(Topic, models.CASCADE, related_name="resizes", db_index=False)
+    position = models.BigIntegerField(db_comment="The first place in the log that follows the new number")
+    c_offset = models.BigIntegerField(db_comment="The same, as people know it")
+    partitions_before = models.IntegerField()
+    partitions_after = models.IntegerField()
+    resized_at = models.DateTimeField(db_default=ClockTimestamp(), editable=False)
+
+    class Meta:
+        db_table = "outbox_topic_resizes"
+        db_table_comment = "From where on a topic has how many partitions; keeps the order of keys over a resize"
+
+    def __str__(self) -> str:
+        return f"{self.topic_id}: {self.partitions_before} → {self.partitions_after} at {self.c_offset}"
 
 
 class Subscription(models.Model):
@@ -113,8 +169,9 @@ class Subscription(models.Model):
     )
     delivery = models.TextField(
         _("delivery"),
-        default="transactional",
-        db_default="transactional",
+        choices=[(mode.value, mode.value.replace("_", " ")) for mode in Delivery],
+        default=Delivery.TRANSACTIONAL.value,
+        db_default=Delivery.TRANSACTIONAL.value,
         db_comment="transactional: effects in this database happen exactly once; at_least_once; at_most_once",
     )
     on_failure = models.TextField(
@@ -129,7 +186,7 @@ class Subscription(models.Model):
         default=list,
         db_default=models.Value([], models.JSONField()),
         blank=True,
-        db_comment="Seconds before each further attempt; empty: none",
+        db_comment="Seconds before each further attempt, or how they grow; empty: none",
     )
     heartbeat_interval = models.DurationField(
         _("heartbeat interval"), default=dt.timedelta(seconds=60), db_default=dt.timedelta(seconds=60)
@@ -141,6 +198,32 @@ class Subscription(models.Model):
         db_comment="A group silent for longer has missed a heartbeat",
     )
     last_heartbeat_at = models.DateTimeField(_("last heartbeat"), null=True, editable=False)
+    misses = models.IntegerField(
+        _("missed heartbeats"), default=0, db_default=0, editable=False, db_comment="In a row, by all members"
+    )
+    last_miss_at = models.DateTimeField(
+        null=True, editable=False, db_comment="When the last of them was counted; the next one counts a timeout later"
+    )
+    resizes_passed = models.BigIntegerField(
+        default=0, db_default=0, editable=False, db_comment="Resizes up to this position are behind the group"
+    )
+    expires_after = models.DurationField(
+        _("expires after"),
+        null=True,
+        blank=True,
+        db_comment="A temporary subscription goes when nobody has used it for so long; null: it stays",
+    )
+    missed = models.JSONField(
+        _("missed offsets"),
+        null=True,
+        blank=True,
+        editable=False,
+        db_comment="What was dropped unread, by partition: [first, last] offset; null: nothing",
+    )
+    status_reason = models.TextField(
+        _("because"), default="", db_default="", blank=True, db_comment="Why it has this status, for people"
+    )
+    status_changed_at = models.DateTimeField(_("since"), db_default=Now(), editable=False)
     created_at = models.DateTimeField(_("created"), db_default=Now(), editable=False)
 
     class Meta:
@@ -149,6 +232,10 @@ class Subscription(models.Model):
         verbose_name = _("subscription")
         verbose_name_plural = _("subscriptions")
         ordering = ["topic", "group_id"]
+        permissions = [
+            ("pause_subscription", _("Can pause and resume subscriptions")),
+            ("seek_subscription", _("Can move subscriptions in the log")),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["topic", "group_id"], name="outbox_topic_subscriptions_topic_group"),
             models.CheckConstraint(condition=~Q(group_id=""), name="outbox_topic_subscriptions_group_given"),
@@ -159,7 +246,7 @@ class Subscription(models.Model):
                 condition=Q(start_position__in=StartPosition.values), name="outbox_topic_subscriptions_start_known"
             ),
             models.CheckConstraint(
-                condition=Q(delivery__in=["transactional", "at_least_once", "at_most_once"]),
+                condition=Q(delivery__in=[mode.value for mode in Delivery]),
                 name="outbox_topic_subscriptions_delivery_known",
             ),
             models.CheckConstraint(

@@ -1,21 +1,31 @@
 -- Sets the events of a failed transaction aside for one group. Payloads are copied inside the database, whatever is in
--- them and however large they are. While delays are left the events are retried, then they wait for somebody to act. One
--- that has failed before, and comes again because the group went back, counts on.
-INSERT INTO dead_letter_queue AS letter (
-    group_id, topic_id, partition_id, c_offset, event_id, transaction_id, type, key, host_id, user_id, payload, metadata,
-    published_at, handler, exception_class, exception_message, traceback, attempts, state, next_attempt_at
+-- them and however large they are. While delays are left the events are retried, then they wait for somebody to act;
+-- parked ones wait for those before them. One that has failed before, and comes again because the group went back,
+-- counts on. {chosen} stands for which events the group wants. The attempt is kept once, with the first event. Returns how many events that are, and their keys.
+WITH buried AS (
+    INSERT INTO dead_letter_queue AS letter (
+        group_id, topic_id, partition_id, c_offset, event_id, transaction_id, type, key, host_id, user_id, payload,
+        metadata, published_at, handler, exception_class, exception_message, traceback, attempts, state, next_attempt_at
+    )
+    SELECT %(group_id)s, entry.topic_id, entry.partition_id, entry.c_offset, message.event_id, message.transaction_id,
+           message.type, message.key, message.host_id, message.user_id, message.payload, message.metadata,
+           message.created_at, %(handler)s, %(exception_class)s, %(exception_message)s, %(traceback)s, %(attempts)s,
+           %(state)s, clock_timestamp() + make_interval(secs => %(delay)s)
+    FROM log_entry AS entry JOIN outbox_message_t AS message ON message.id = entry.message_id
+    WHERE entry.topic_id = %(topic_id)s AND entry.partition_id = %(partition_id)s
+      AND entry.position BETWEEN %(first_position)s AND %(last_position)s
+      AND (message.to_group IS NULL OR message.to_group = %(group_id)s) AND ({chosen})
+    ON CONFLICT (group_id, topic_id, c_offset) DO UPDATE
+    SET handler = excluded.handler, exception_class = excluded.exception_class,
+        exception_message = excluded.exception_message, traceback = excluded.traceback,
+        attempts = letter.attempts + excluded.attempts, state = excluded.state,
+        next_attempt_at = excluded.next_attempt_at, updated_at = clock_timestamp()
+    RETURNING id, c_offset, attempts, key, host_id
+), kept AS (
+    INSERT INTO dead_letter_attempts (letter_id, attempt, handler, exception_class, exception_message, traceback)
+    SELECT id, attempts, %(handler)s, %(exception_class)s, %(exception_message)s, %(traceback)s
+    FROM buried WHERE attempts > 0 AND %(state)s <> 'parked' ORDER BY c_offset LIMIT 1
 )
-SELECT %(group_id)s, entry.topic_id, entry.partition_id, entry.c_offset, message.event_id, message.transaction_id,
-       message.type, message.key, message.host_id, message.user_id, message.payload, message.metadata,
-       message.created_at, %(handler)s, %(exception_class)s, %(exception_message)s, %(traceback)s, 1,
-       CASE WHEN %(delay)s::integer IS NULL THEN 'dead' ELSE 'retrying' END,
-       clock_timestamp() + make_interval(secs => %(delay)s)
-FROM log_entry AS entry JOIN outbox_message_t AS message ON message.id = entry.message_id
-WHERE entry.topic_id = %(topic_id)s AND entry.partition_id = %(partition_id)s
-  AND entry.position BETWEEN %(first_position)s AND %(last_position)s
-  AND (message.to_group IS NULL OR message.to_group = %(group_id)s)
-ON CONFLICT (group_id, topic_id, c_offset) DO UPDATE
-SET handler = excluded.handler, exception_class = excluded.exception_class,
-    exception_message = excluded.exception_message, traceback = excluded.traceback,
-    attempts = letter.attempts + 1, state = excluded.state, next_attempt_at = excluded.next_attempt_at,
-    updated_at = clock_timestamp()
+SELECT count(*), coalesce(array_agg(DISTINCT coalesce(key, host_id)) FILTER (WHERE coalesce(key, host_id) IS NOT NULL),
+                          '{}')
+FROM buried

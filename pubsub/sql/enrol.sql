@@ -1,4 +1,11 @@
--- A group's subscription, as declared in code. One that exists stays as its operators have set it.
-INSERT INTO outbox_topic_subscriptions (topic_id, group_id, start_position, retry_delays)
-VALUES (%(topic_id)s, %(group_id)s, %(start)s, %(retry_delays)s)
-ON CONFLICT (topic_id, group_id) DO NOTHING
+-- A group's subscription, as declared in code; says whether it is a new one. Of one that exists, the code says which
+-- events are handled, and how; its status and its place stay as its operators have set them.
+INSERT INTO outbox_topic_subscriptions AS present (
+    topic_id, group_id, start_position, start_value, "where", delivery, on_failure, retry_delays, expires_after
+)
+VALUES (%(topic_id)s, %(group_id)s, %(start)s, %(start_value)s, %(where)s, %(delivery)s, %(on_failure)s,
+        %(retry_delays)s, %(expires_after)s)
+ON CONFLICT (topic_id, group_id) DO UPDATE
+SET "where" = excluded."where", delivery = excluded.delivery, on_failure = excluded.on_failure,
+    retry_delays = excluded.retry_delays, expires_after = excluded.expires_after
+RETURNING present.xmax = 0

@@ -1,21 +1,27 @@
--- A place for a group in each partition of a topic: behind everything numbered so far, or at the oldest entry that is
--- still there. The caller holds the sequencer's lock, so all partitions mean the same moment.
+-- A place for a group in each partition of a topic: behind everything numbered so far ("latest"), or at the first entry
+-- that is still there ("earliest"), has a given offset or a later one ("offset"), or was published at a given time or
+-- later ("timestamp"). Partitions from before a resize count while anything is left in them. The caller holds the
+-- sequencer's lock, so all partitions mean the same moment.
+--
+-- The log is in the order of commits, not of times: a time means the first entry in the log that is not older.
 INSERT INTO consumer_offsets (group_id, topic_id, partition_id, next_offset, next_position, passed)
-SELECT %(group_id)s, topic.id, place.partition_id,
-       CASE WHEN at_end THEN coalesce(counter.next_offset, 1) ELSE oldest.c_offset END,
-       CASE WHEN at_end THEN sequencer.next_position ELSE oldest.position END,
-       CASE WHEN at_end THEN coalesce(numbered.entries, 0) ELSE numbered.retired END
+SELECT %(group_id)s, topic.id, partition_id, place.next_offset, place.next_position, place.passed
 FROM outbox_topics AS topic
-CROSS JOIN generate_series(0, topic.total_partitions - 1) AS place (partition_id)
-CROSS JOIN log_sequencer AS sequencer
-LEFT JOIN log_counter AS counter ON counter.topic_id = topic.id
-LEFT JOIN log_partition_counter AS numbered
-       ON numbered.topic_id = topic.id AND numbered.partition_id = place.partition_id
-LEFT JOIN LATERAL (
-    SELECT c_offset, position FROM log_entry
-    WHERE log_entry.topic_id = topic.id AND log_entry.partition_id = place.partition_id
-    ORDER BY position LIMIT 1
-) AS oldest ON true
-CROSS JOIN LATERAL (SELECT %(start)s = 'latest' OR oldest.c_offset IS NULL AS at_end) AS choice
+CROSS JOIN LATERAL (
+    SELECT generate_series(0, topic.total_partitions - 1)
+    UNION
+    SELECT numbered.partition_id FROM log_partition_counter AS numbered
+    WHERE numbered.topic_id = topic.id AND numbered.entries > numbered.retired
+) AS present (partition_id)
+CROSS JOIN LATERAL (
+    SELECT CASE %(start)s
+        WHEN 'earliest' THEN 1
+        WHEN 'offset' THEN %(start_offset)s::bigint
+        WHEN 'timestamp' THEN pubsub_offset_at_v1(topic.id, %(start_time)s::timestamptz)
+    END AS c_offset
+    OFFSET 0
+) AS start
+CROSS JOIN LATERAL pubsub_place_at_v1(topic.id, partition_id, coalesce(start.c_offset, 9223372036854775807)) AS place
 WHERE topic.id = %(topic_id)s
 ON CONFLICT (group_id, topic_id, partition_id) DO NOTHING
+RETURNING next_offset

@@ -1,5 +1,22 @@
--- Whether a group has a subscription to a topic and a place in each of its partitions.
-SELECT EXISTS (SELECT FROM outbox_topic_subscriptions WHERE topic_id = %(topic_id)s AND group_id = %(group_id)s)
-   AND total_partitions <= (SELECT count(*) FROM consumer_offsets
-                            WHERE topic_id = %(topic_id)s AND group_id = %(group_id)s)
+-- Whether a group has a subscription to a topic as declared, and a place in each of its partitions, those included that
+-- it has no more but that hold entries.
+SELECT EXISTS (
+           SELECT FROM outbox_topic_subscriptions
+           WHERE topic_id = %(topic_id)s AND group_id = %(group_id)s
+             AND ("where", delivery, on_failure, retry_delays)
+               = (%(where)s::jsonb, %(delivery)s, %(on_failure)s, %(retry_delays)s::jsonb)
+             AND expires_after IS NOT DISTINCT FROM %(expires_after)s::interval
+       )
+   AND NOT EXISTS (
+           SELECT FROM (
+               SELECT generate_series(0, total_partitions - 1)
+               UNION
+               SELECT partition_id FROM log_partition_counter WHERE topic_id = %(topic_id)s AND entries > retired
+           ) AS present (partition_id)
+           WHERE NOT EXISTS (
+               SELECT FROM consumer_offsets AS place
+               WHERE place.topic_id = %(topic_id)s AND place.group_id = %(group_id)s
+                 AND place.partition_id = present.partition_id
+           )
+       )
 FROM outbox_topics WHERE id = %(topic_id)s

@@ -1,6 +1,6 @@
 -- The failed events of the transaction that has waited longest for its next attempt, locked. Replay and discard wait
 -- for nothing and change nothing meanwhile.
-SELECT id, attempts, c_offset, event_id, type, key, payload, metadata, host_id, user_id, transaction_id, published_at
+SELECT id, attempts, coalesce(key, host_id)
 FROM dead_letter_queue
 WHERE group_id = %(group_id)s AND topic_id = %(topic_id)s AND partition_id = %(partition_id)s AND state = 'retrying'
   AND transaction_id = (

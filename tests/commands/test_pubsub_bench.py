@@ -48,11 +48,25 @@ def test_the_text_names_the_ratio() -> None:
     assert all(line.endswith("times this") for line in lines[2:])
 
 
+@pytest.mark.parametrize("subject", ["wake", "latency"])
 @pytest.mark.django_db(transaction=True)
-def test_waking_is_compared_with_a_bare_notification() -> None:
+def test_latencies_are_compared_with_a_bare_notification(subject: str) -> None:
     out = StringIO()
-    call_command("pubsub_bench", "wake", count=5, rounds=1, format="json", stdout=out)
+    call_command("pubsub_bench", subject, count=5, rounds=1, format="json", stdout=out)
     results = json.loads(out.getvalue())["results"]
-    assert results["publish"]["times"] == 1
+    assert results[subject]["times"] == 1
     assert results["bare notify"]["times"] > 0
-    assert 0 < results["publish"]["p50_ms"] <= results["publish"]["p99_ms"]
+    assert 0 < results[subject]["p50_ms"] <= results[subject]["p99_ms"]
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
+@pytest.mark.django_db(transaction=True)
+def test_consuming_is_compared_with_a_raw_reader(delivery: str) -> None:
+    out = StringIO()
+    call_command(
+        "pubsub_bench", "consume", events=500, consumers=2, delivery=delivery, rounds=1, format="json", stdout=out
+    )
+    told = json.loads(out.getvalue())
+    assert told["options"]["events"] == 500
+    assert told["results"]["consume"]["events_per_s"] > 0
+    assert told["results"]["raw reader"]["times"] > 0

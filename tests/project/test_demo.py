@@ -199,10 +199,10 @@ def test_an_effect_that_is_lost_is_found(home: Home) -> None:
     demo.read_until("behind:")
     lost: list[int] = []
     with psycopg.connect(home.database_url(), autocommit=True) as connection:
-        newest = connection.execute("SELECT coalesce(max(id), 0) FROM shop_email").fetchone()
+        newest = connection.execute("SELECT coalesce(max(id), 0) FROM shop_order").fetchone()
 
         def lose_one() -> bool:
-            next_one = "(SELECT min(id) FROM shop_email WHERE id > %s)"
+            next_one = "(SELECT min(id) FROM shop_email WHERE order_id > %s)"
             delete = f"DELETE FROM shop_email WHERE id = {next_one} RETURNING order_id"
             lost.extend(order_id for (order_id,) in connection.execute(delete, newest))
             return bool(lost)

@@ -34,9 +34,11 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
-def install(checkout: Path, name: str) -> str:
+def install(checkout: Path, name: str, **variables: str) -> str:
     command = [sys.executable, "project/bootstrap.py", name]
-    ran = subprocess.run(command, cwd=checkout, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        command, cwd=checkout, env=ENVIRONMENT | variables, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
@@ -46,7 +48,7 @@ def test_help_is_the_default_and_lists_every_target() -> None:
     assert shown.returncode == 0
     phony = re.search(r"^\.PHONY: (.*)$", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
     assert phony
-    meant_for_people = [target for target in phony[1].split() if not target.startswith("install-")]
+    meant_for_people = [target for target in phony[1].split() if target not in ("install-demo", "install-dev")]
     assert re.findall(r"^  ([a-z-]+)  ", shown.stdout, re.MULTILINE) == meant_for_people
 
 
@@ -82,6 +84,34 @@ def test_a_lock_file_is_installed_once(checkout: Path) -> None:
 def test_the_demo_needs_nothing_that_the_developers_have(checkout: Path) -> None:
     assert "Installing requirements/dev.txt" in install(checkout, "dev")
     assert install(checkout, "demo") == ""
+
+
+def test_what_agrees_with_what_is_there_is_added_to_it(checkout: Path) -> None:
+    """Else the developers' packages and a Java beside them would drive each other out, at each make."""
+    (checkout / "requirements" / "java.txt").write_text("# a java\n")
+    assert "Installing requirements/dev.txt" in install(checkout, "dev")
+    assert "Installing requirements/java.txt" in install(checkout, "java", PATH=str(checkout))
+    assert install(checkout, "dev") == ""
+    assert install(checkout, "java", PATH=str(checkout)) == ""
+
+
+def test_lock_files_agree_unless_a_version_differs() -> None:
+    one = "a==1 \\\n    --hash=sha256:x\nb==2 ; python_version < '3.12'\nb==3\n"
+    assert bootstrap.agree(one, "c==1\na==1\n")
+    assert not bootstrap.agree(one, "a==2\n")
+    assert not bootstrap.agree(one, "b==2\n")
+
+
+def test_no_java_is_installed_beside_one_that_will_do(checkout: Path) -> None:
+    (checkout / "requirements" / "java.txt").write_text("# a java\n")
+    for version, is_enough in (("11.0.2", False), ("17.0.9", True), ("25-ea", True)):
+        java = checkout / version / "bin" / "java"
+        java.parent.mkdir(parents=True)
+        java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+        java.chmod(0o755)
+        told = install(checkout, "java", JAVA_HOME=str(checkout / version), PATH=str(checkout))
+        assert told == "" if is_enough else "Installing requirements/java.txt" in told
+        shutil.rmtree(checkout / ".venv", ignore_errors=True)
 
 
 def test_two_at_once_install_once(checkout: Path) -> None:

@@ -79,6 +79,7 @@ def through_pooler(request: pytest.FixtureRequest, session: Session) -> Iterator
             yield
         finally:
             connections["default"].close()
+            settings.clear()
             settings |= direct
             bouncer.kill()
             bouncer.wait()

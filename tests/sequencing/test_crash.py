@@ -102,7 +102,7 @@ class Reader:
 
 def test_killed_three_times_under_load(server: Server, tmp_path: Path) -> None:
     seed = random.randrange(2**31)
-    print(f"seed: {seed}")  # noqa: T201
+    print(f"seed: {seed}")
     url = server.url()
     with psycopg.connect(url, autocommit=True) as session:
         (second,) = session.execute(

@@ -64,7 +64,8 @@ def test_whoever_leads_goes_on_leading(strict_database: str, session: Session) -
     worker = Worker([declared], using="default", wait_period_ms=60_000)
     running = Running(worker.run)
     waits = (
-        "SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 2 AND objsubid = 2 AND granted"
+        "SELECT FROM pg_locks WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        " AND locktype = 'advisory' AND objid = 2 AND objsubid = 2 AND granted"
         " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     )
     try:

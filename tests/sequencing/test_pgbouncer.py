@@ -119,7 +119,8 @@ def test_no_session_setting_or_lock_stays_behind(session: Session) -> None:
         cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
         assert cursor.fetchone() == (0,)
     left = (
-        "SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = x'70756273'::integer"
+        "SELECT FROM pg_locks WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        " AND locktype = 'advisory' AND classid = x'70756273'::integer"
         " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     )
     assert session.execute(left).fetchone() is None

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def stress(session: Session, folder: Path, *, seconds: float, writers: int, sequencers: int, kill_every: int) -> None:
     seed = random.randrange(2**31)
-    print(f"seed: {seed}")  # noqa: T201 - pytest shows it when the test fails
+    print(f"seed: {seed}")
     topics = [1, *(Topic.objects.create(name=name, total_partitions=n).pk for name, n in (("one", 1), ("five", 5)))]
 
     def tip() -> int:

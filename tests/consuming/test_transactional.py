@@ -1,6 +1,7 @@
 """Handlers: in order, in batches that never split a transaction, with effects that happen exactly once."""
 
 import asyncio
+import datetime as dt
 import threading
 from typing import Any
 
@@ -8,13 +9,13 @@ import pytest
 from django.db import connection, transaction
 from psycopg.errors import DeadlockDetected
 
-from pubsub import publish, publish_many, subscribe
+from pubsub import Delivery, publish, publish_many, subscribe
 from pubsub.errors import InvalidSubscription
 from pubsub.models import ConsumerLag, ConsumerOffset, DeadLetter, Subscription, Topic
 from pubsub.subscribing import Declaration, Registry, enrol
 from pubsub.worker import Worker
 
-from .handlers import Recorder, declare, drain
+from ..handlers import Recorder, declare, drain
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -292,9 +293,6 @@ def test_one_handler_per_topic_and_group() -> None:
         registry.select(groups=["reader"])
 
 
-async def asynchronous(event: Any) -> None: ...
-
-
 def lazy(event: Any) -> Any:
     yield event
 
@@ -303,10 +301,15 @@ def lazy(event: Any) -> Any:
     ("options", "message"),
     [
         ({"group": " "}, "group must be a name"),
-        ({"start": "newest"}, "start must be 'earliest' or 'latest', not 'newest'"),
-        ({"retry": (1.5,)}, "retry must be a list of seconds"),
+        ({"start": "newest"}, "an offset of at least 1, not 'newest'"),
+        ({"retry": ("1",)}, "retry must be a list of seconds"),
         ({"retry": (-1,)}, "retry must be a list of seconds"),
-        ({"handler": asynchronous}, "asynchronous does nothing when it is called"),
+        ({"retry": "60"}, "retry must be a list of seconds"),
+        ({"start": 0}, "or an offset of at least 1, not 0"),
+        ({"start": dt.datetime(2026, 1, 1)}, "a datetime with a time zone"),
+        ({"delivery": "twice"}, "delivery must be one of Delivery.TRANSACTIONAL, "),
+        ({"delivery": Delivery.AT_MOST_ONCE, "retry": (1,)}, "contradict each other"),
+        ({"on_failure": "ignore"}, "on_failure must be 'dead_letter', 'park_key' or 'stop', not 'ignore'"),
         ({"handler": lazy}, "lazy does nothing when it is called"),
     ],
 )

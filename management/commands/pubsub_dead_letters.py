@@ -1,0 +1,234 @@
+"""See what groups could not handle, and replay or discard it."""
+
+import datetime as dt
+import getpass
+import json
+import sys
+import uuid
+from argparse import ArgumentParser, ArgumentTypeError
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.utils import timezone
+
+from pubsub import dead_letters
+from pubsub.choosing import Matching
+from pubsub.dead_letters import VERBS, Letter, topic_names
+from pubsub.errors import LettersInUse, PubSubError
+from pubsub.management.arguments import whole_number
+from pubsub.models import DeadLetter
+from pubsub.showing_letters import describe, full_description
+
+STATES = [state.value for state in DeadLetter.State]
+
+
+def moment(text: str) -> dt.datetime:
+    """A time, or how long ago: 2030-01-31T12:00, 90m, 24h, 7d."""
+    units = {"m": "minutes", "h": "hours", "d": "days"}
+    if text[:-1].isdecimal() and text[-1:] in units:
+        return timezone.now() - dt.timedelta(**{units[text[-1]]: int(text[:-1])})
+    try:
+        given = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentTypeError(
+            f"expected a time such as 2030-01-31T12:00, or 90m, 24h, 7d ago; got {text!r}"
+        ) from None
+    return given if given.tzinfo else timezone.make_aware(given)
+
+
+def identifier(text: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        raise ArgumentTypeError(f"expected a UUID, got {text!r}") from None
+
+
+class Command(BaseCommand):
+    help = (
+        "Lists dead letters, shows one, gives them another attempt, or gives them up. Replay and discard take the rest "
+        "of each publisher's transaction along, as far as it went to the same partition. Exit code: 0 if it was done, "
+        "1 if there was nothing to do it with, or a worker was in the way, 2 if the command was misused."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True, metavar="list | show | replay | discard")
+        listed = verbs.add_parser("list", help="the newest ones that match, without their payloads")
+        self.add_filters(listed)
+        listed.add_argument("--state", choices=STATES, help="only in this state")
+        listed.add_argument("--limit", type=whole_number(1), default=50, help="at most so many (default: 50)")
+        listed.add_argument("--before", type=whole_number(1), help="only older ones than this id: the next page")
+        shown = verbs.add_parser("show", help="all of one, with its payload")
+        shown.add_argument("id", type=whole_number(1))
+        shown.add_argument("--reveal", action="store_true", help="what PUBSUB redacts, too")
+        self.add_common(shown)
+        for verb, what in (("replay", "gives them another attempt, now"), ("discard", "gives them up")):
+            acting = verbs.add_parser(verb, help=f"{what}, with the rest of their transactions")
+            acting.add_argument("id", nargs="*", type=whole_number(1))
+            self.add_filters(acting)
+            if verb == "discard":
+                acting.add_argument("--state", choices=VERBS[verb].states, help="only in this state")
+            acting.add_argument("--all", action="store_true", help="whatever it is")
+            acting.add_argument("--reason", default="", help="why, for those who ask later")
+            acting.add_argument("--dry-run", action="store_true", help="tell what would happen, and change nothing")
+
+    def add_filters(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--transaction", type=identifier, help="of this publisher's transaction")
+        parser.add_argument("--group", help="of this consumer group")
+        parser.add_argument("--topic", help="of this topic")
+        parser.add_argument("--type", help="of this type")
+        parser.add_argument("--exception", help="with this exception, such as smtplib.SMTPServerDisconnected")
+        parser.add_argument("--key", help="with this key")
+        parser.add_argument("--host", help="with this host_id")
+        parser.add_argument(
+            "--since", type=moment, help="failed first at this time or later: 2030-01-31T12:00, 24h, 7d"
+        )
+        parser.add_argument("--until", type=moment, help="failed first before this time")
+        self.add_common(parser)
+
+    def add_common(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--format", choices=["text", "json"], default="text")
+        parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        using, verb = options["database"], options["verb"]
+        if using not in connections:
+            raise CommandError(f'There is no database "{using}"; there are: {", ".join(connections)}.', returncode=2)
+        try:
+            if verb == "list":
+                self.list_letters(using, options)
+            elif verb == "show":
+                self.show_letter(using, options)
+            else:
+                self.act(using, options)
+        except PubSubError as error:
+            returncode = 1 if isinstance(error, LettersInUse) else 2
+            raise CommandError(str(error), returncode=returncode) from error
+
+    def matching(self, options: dict[str, Any]) -> Matching:
+        names = ("transaction", "group", "topic", "type", "exception", "key", "host", "state", "since", "until")
+        given = {name: options[name] for name in names if options.get(name) is not None}
+        if isinstance(options.get("id"), list) and options["id"]:
+            given["ids"] = tuple(options["id"])
+        return Matching(**given)
+
+    def list_letters(self, using: str, options: dict[str, Any]) -> None:
+        matching = self.matching(options)
+        matching.parameters(using)  # a topic that does not exist is an error, not an empty list
+        letters = matching.among(DeadLetter.objects.using(using)).select_related("topic").order_by("-pk")
+        if options["before"]:
+            letters = letters.filter(pk__lt=options["before"])
+        found = [describe(letter) for letter in letters.defer(*LARGE)[: options["limit"]]]
+        if options["format"] == "json":
+            self.stdout.write(json.dumps(found))
+            return
+        for it in found:
+            self.stdout.write(
+                f"{it['id']:>8}  {it['state']:<9}  {it['group']}  {it['topic']}:{it['offset']}  {it['type'] or '–'}  "
+                f"{it['exception'].rpartition('.')[2]}  attempts {it['attempts']}  {it['failed_first']:.19}"
+            )
+        if not found:
+            self.stderr.write("No dead letters match.")
+        elif len(found) == options["limit"]:
+            self.stderr.write(f"There may be more: add --before {found[-1]['id']}.")
+
+    def show_letter(self, using: str, options: dict[str, Any]) -> None:
+        letter = DeadLetter.objects.using(using).select_related("topic").defer(*LARGE).filter(pk=options["id"]).first()
+        if letter is None:
+            raise CommandError(f"There is no dead letter {options['id']}.", returncode=1)
+        told = full_description(letter, using, reveal=options["reveal"])
+        if options["format"] == "json":
+            self.stdout.write(told.as_json())
+        else:
+            self.stdout.write(told.as_text())
+
+    def act(self, using: str, options: dict[str, Any]) -> None:
+        verb, matching = VERBS[options["verb"]], self.matching(options)
+        if matching.is_everything and not options["all"]:
+            raise CommandError(
+                f"Say which ones to {verb.name}: ids, --transaction, filters such as --group and --type, or --all.",
+                returncode=2,
+            )
+        if options["dry_run"]:
+            self.dry_run(verb, matching, using, options)
+            return
+        events, transactions = 0, 0
+        told: list[Letter] = []
+        ids: set[int] = set()
+        batches = dead_letters.act_in_batches(verb, matching, using, actor=actor(), reason=options["reason"])
+        for changed in batches:
+            events += len(changed)
+            transactions += len({(it.group, it.topic_id, it.partition, it.transaction_id) for it in changed})
+            if matching.ids:
+                ids.update(it.id for it in changed)
+            told += changed[: ROWS_TOLD - len(told)]
+            if self.stderr.isatty():
+                self.stderr.write(f"\r{events:,} events", ending="")
+        if self.stderr.isatty():
+            self.stderr.write("\r\033[K", ending="")
+        self.report(verb.name, events, transactions, told, ids, using, options)
+
+    def dry_run(self, verb: dead_letters.Verb, matching: Matching, using: str, options: dict[str, Any]) -> None:
+        counts = dead_letters.count(verb, matching, using)
+        told = dead_letters.preview(verb, matching, using, shown=ROWS_TOLD)
+        events, transactions = sum(it.events for it in counts), sum(it.transactions for it in counts)
+        ids = {it.id for it in dead_letters.preview(verb, matching, using)} if matching.ids else set()
+        self.report(verb.name, events, transactions, told, ids, using, options)
+
+    def report(
+        self,
+        verb: str,
+        events: int,
+        transactions: int,
+        told: list[Letter],
+        changed: set[int],
+        using: str,
+        options: dict[str, Any],
+    ) -> None:
+        names = topic_names({it.topic_id for it in told}, using)
+        rows = [
+            {"id": it.id, "group": it.group, "topic": names[it.topic_id], "offset": it.offset, "was": it.state,
+             "transaction": str(it.transaction_id)}
+            for it in told
+        ]  # fmt: skip
+        rest = set(options["id"]) - changed
+        states = dict(DeadLetter.objects.using(using).filter(pk__in=rest).values_list("pk", "state"))
+        unchanged = [{"id": it, "state": states.get(it)} for it in sorted(rest)]
+        if options["format"] == "json":
+            summary = {
+                "verb": verb,
+                "dry_run": options["dry_run"],
+                "events": events,
+                "transactions": transactions,
+                "letters": rows,
+                "unchanged": unchanged,
+            }
+            self.stdout.write(json.dumps(summary))
+        else:
+            for it in rows:
+                self.stdout.write(f"{it['id']:>8}  {it['group']}  {it['topic']}:{it['offset']}  was {it['was']}")
+            if events > len(rows):
+                self.stdout.write(f"          and {events - len(rows):,} more")
+            for one in unchanged:
+                self.stdout.write(f"{one['id']:>8}  not changed: {one['state'] or 'there is no such dead letter'}")
+            would = "would be " if options["dry_run"] else ""
+            done = {"replay": "replayed", "discard": "discarded"}[verb]
+            self.stdout.write(
+                f"{events:,} event{'s' * (events != 1)} of {transactions:,} transaction{'s' * (transactions != 1)} "
+                f"{would}{done}."
+            )
+        if not events:
+            sys.exit(1)
+
+
+LARGE = ("payload", "metadata", "original_payload", "traceback")
+ROWS_TOLD = 100
+"""Letters that are named one by one; the others are counted."""
+
+
+def actor() -> str:
+    """Who runs the command, as far as the operating system knows."""
+    try:
+        return f"{getpass.getuser()} (pubsub_dead_letters)"
+    except (KeyError, OSError):  # a container without a name for its user
+        return "pubsub_dead_letters"

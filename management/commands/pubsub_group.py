@@ -1,0 +1,235 @@
+"""Consumer groups: list, pause, resume, cancel, move and remove them, and see who works for them."""
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from pubsub import operating
+from pubsub.management.arguments import duration, place, steps, whole_number
+from pubsub.management.operators import MISUSED, OperatorCommand, terminal_width
+from pubsub.management.tables import seconds, table
+from pubsub.models import Member
+from pubsub.status import GroupStatus, status
+
+TEXTS = {
+    "pause": "let its workers finish what they have in hand and begin nothing; it keeps its place",
+    "resume": "let a group that was paused, or is dead, go on where it stands",
+    "cancel": "end its subscription for good: it holds nothing back any more",
+}
+
+
+class Command(OperatorCommand):
+    help = (
+        "Lists consumer groups and changes how they stand. What is changed is written to the journal, with who and "
+        "why. Exit code: 0 if done, or if there was nothing to change; 1 if it was refused; 2 if the command was "
+        "misused."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+        parts = actions.add_parser("list", help="every group: its state, its members, how far it is behind")
+        parts.add_argument("--topic", help="only groups of this topic")
+        self.add_reading_arguments(parts)
+        parts = actions.add_parser("members", help="the processes that work for a group")
+        self._add_group(parts)
+        self.add_reading_arguments(parts)
+        for action, text in TEXTS.items():
+            parts = actions.add_parser(action, help=text)
+            self._add_group(parts)
+            self.add_changing_arguments(parts)
+        parts = actions.add_parser(
+            "seek", help="move its place; says first how far it would be behind, if --dry-run is given"
+        )
+        self._add_group(parts)
+        where = parts.add_mutually_exclusive_group(required=True)
+        where.add_argument("--to", type=place, help="earliest, latest, an offset, or a time such as 2030-01-31T12:00")
+        where.add_argument("--by", type=steps, help="so many events of each partition on (+100) or back (-100)")
+        parts.add_argument(
+            "--partition", type=whole_number(0), action="append", help="only this one; may be repeated (default: all)"
+        )
+        self._add_force(parts, "wait for what workers have in hand, and end leases, instead of refusing")
+        self.add_changing_arguments(parts)
+        parts = actions.add_parser("force-complete", help="leave out what it has not read and is old")
+        self._add_group(parts)
+        parts.add_argument("--older-than", type=duration, required=True, help="such as 3d or 12h")
+        self._add_force(parts, "wait for what workers have in hand, and end leases, instead of refusing")
+        self.add_changing_arguments(parts)
+        parts = actions.add_parser("remove", help="take it away; refused where something would be lost")
+        self._add_group(parts)
+        self._add_force(parts, "remove it though it is active, or has something unread, and discard its dead letters")
+        self.add_changing_arguments(parts)
+
+    def _add_group(self, parser: ArgumentParser) -> None:
+        parser.add_argument("group")
+        parser.add_argument("--topic", help="only on this topic (default: on all that it reads)")
+
+    def _add_force(self, parser: ArgumentParser, text: str) -> None:
+        parser.add_argument("--force", action="store_true", help=text)
+        parser.add_argument("--wait", type=whole_number(1), default=30, help="seconds to wait at most (default: 30)")
+
+    def list(self, topic: str | None = None, **options: Any) -> None:
+        groups = [group for group in status(options["database"]).groups if topic in (None, group.topic)]
+        headings = ["group", "topic", "status", "members>", "lag>", "behind>", "dead>", "retrying>"]
+        lines = table(headings, [row(group) for group in groups], terminal_width())
+        self.tell(options, [data(group) for group in groups], lines if groups else ["No group is subscribed."])
+
+    def members(self, group: str, topic: str | None = None, **options: Any) -> None:
+        using = options["database"]
+        chosen = operating.subscriptions_of(group, using, topic)
+        found = [
+            (subscription.topic.name, member)
+            for subscription in chosen
+            for member in Member.objects.using(using)
+            .filter(topic_id=subscription.topic_id, group_id=group)
+            .order_by("-last_heartbeat_at")
+        ]
+        now = status(using).taken_at
+        rows = [
+            [
+                name,
+                member.worker_id,
+                member.host,
+                str(member.pid or "–"),
+                seconds((now - member.joined_at).total_seconds()),
+                seconds((now - member.last_heartbeat_at).total_seconds()),
+            ]
+            for name, member in found
+        ]
+        headings = ["topic", "worker", "machine", "pid>", "joined>", "heard of>"]
+        lines = table(headings, rows, terminal_width()) if rows else [f'No process works for group "{group}".']
+        self.tell(
+            options,
+            [
+                {
+                    "topic": name,
+                    "worker_id": member.worker_id,
+                    "host": member.host,
+                    "pid": member.pid,
+                    "joined_at": member.joined_at,
+                    "last_heartbeat_at": member.last_heartbeat_at,
+                }
+                for name, member in found
+            ],
+            lines,
+        )
+
+    def pause(self, **options: Any) -> None:
+        self._change_status(operating.pause, **options)
+
+    def resume(self, **options: Any) -> None:
+        self._change_status(operating.resume, **options)
+
+    def cancel(self, **options: Any) -> None:
+        self._change_status(operating.cancel, **options)
+
+    def _change_status(self, change: Any, group: str, topic: str | None = None, **options: Any) -> None:
+        with self.changing(options) as who:
+            chosen = operating.subscriptions_of(group, who["using"], topic)
+            states = [change(subscription.topic.name, group, **who) for subscription in chosen]
+        self.tell(
+            options,
+            [{**vars(state), "changed": state.changed} for state in states],
+            [
+                f'Group "{group}" on topic "{state.topic}": '
+                + (f"{state.before} → {state.after}" if state.changed else f"{state.after} already")
+                for state in states
+            ],
+        )
+
+    def seek(self, group: str, topic: str | None = None, **options: Any) -> None:
+        topic = self._one_topic(group, topic, options)
+        where = {"to": options["to"], "by": options["by"], "partitions": options["partition"]}
+        if options["dry_run"]:
+            moves = operating.preview_seek(topic, group, using=options["database"], **where)
+        else:
+            with self.changing(options) as who:
+                moves = operating.seek(topic, group, force=options["force"], wait_s=options["wait"], **where, **who)
+        self._tell_moves(group, topic, moves, options)
+
+    def force_complete(self, group: str, topic: str | None = None, **options: Any) -> None:
+        topic = self._one_topic(group, topic, options)
+        older_than = options["older_than"]
+        if options["dry_run"]:
+            moves = operating.preview_force_complete(topic, group, older_than=older_than, using=options["database"])
+        else:
+            with self.changing(options) as who:
+                moves = operating.force_complete(
+                    topic, group, older_than=older_than, force=options["force"], wait_s=options["wait"], **who
+                )
+        self._tell_moves(group, topic, moves, options)
+
+    def remove(self, group: str, topic: str | None = None, **options: Any) -> None:
+        topic = self._one_topic(group, topic, options)
+        with self.changing(options) as who:
+            before = operating.remove_group(topic, group, force=options["force"], wait_s=options["wait"], **who)
+        lost = f" It had {before['lag']:,} unread events." if before["lag"] else ""
+        letters = f" Discarded {before['discarded_letters']:,} dead letters." if before["discarded_letters"] else ""
+        self.tell(
+            options,
+            {"group": group, "topic": topic, "removed": True, **before},
+            [f'Removed group "{group}" from topic "{topic}".{lost}{letters}'],
+        )
+
+    def _one_topic(self, group: str, topic: str | None, options: dict[str, Any]) -> str:
+        chosen = operating.subscriptions_of(group, options["database"], topic)
+        names = [subscription.topic.name for subscription in chosen]
+        if len(names) > 1:
+            raise CommandError(
+                f'Group "{group}" reads {", ".join(names)}: say which one by --topic.', returncode=MISUSED
+            )
+        return names[0]
+
+    def _tell_moves(self, group: str, topic: str, moves: Sequence[operating.Move], options: dict[str, Any]) -> None:
+        before, after = sum(move.lag_before for move in moves), sum(move.lag_after for move in moves)
+        headings = ["partition>", "from offset>", "to offset>", "lag now>" if options["dry_run"] else "lag was>"]
+        headings += ["lag then>" if options["dry_run"] else "lag is>", "in use by"]
+        rows = [
+            [
+                str(move.partition),
+                f"{move.offset_before:,}",
+                f"{move.offset_after:,}",
+                f"{move.lag_before:,}",
+                f"{move.lag_after:,}",
+                move.in_use,
+            ]
+            for move in moves
+        ]
+        lines = [
+            *table(headings, rows, terminal_width()),
+            f'Group "{group}" on topic "{topic}": {before:,} events behind → {after:,}.',
+        ]
+        self.tell(
+            options,
+            {
+                "group": group,
+                "topic": topic,
+                "lag_before": before,
+                "lag_after": after,
+                "partitions": [vars(move) for move in moves],
+            },
+            lines if moves else [f'Group "{group}" on topic "{topic}": there was nothing to move.'],
+        )
+
+
+def row(group: GroupStatus) -> list[str]:
+    return [
+        group.group,
+        group.topic,
+        group.status,
+        str(group.members) + (f" (+{group.silent} silent)" if group.silent else ""),
+        f"{group.lag:,}",
+        seconds(group.behind_s),
+        f"{group.dead:,}{'+' * group.letters_bounded}",
+        f"{group.retrying:,}",
+    ]
+
+
+def data(group: GroupStatus) -> dict[str, Any]:
+    return {
+        **vars(group),
+        "lag": group.lag,
+        "behind_s": round(group.behind_s, 3),
+        "partitions": [vars(partition) for partition in group.partitions],
+    }

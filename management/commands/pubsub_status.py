@@ -1,0 +1,97 @@
+"""How everything stands: topics, groups, lag, members, dead letters, and what holds things up."""
+
+import json
+import time
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
+
+from pubsub.management.arguments import duration, whole_number
+from pubsub.management.operators import MISUSED, check_database, terminal_width
+from pubsub.management.status_text import as_data, as_text
+from pubsub.status import Status, status
+
+CLEAR = "\033[H\033[2J"
+
+
+class Command(BaseCommand):
+    help = (
+        "Shows topics, groups and how far each is behind in each partition, its members and dead letters, and the "
+        "transactions that hold anything back. Counts nothing large: it may be called as often as wanted. Exit code: "
+        "0, or 1 if a limit that was given is exceeded, 2 if the command was misused."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--topic", help="only this topic")
+        parser.add_argument("--group", help="only this group")
+        parser.add_argument("--partitions", action="store_true", help="each partition, also where nothing waits")
+        parser.add_argument("--watch", action="store_true", help="draw it anew again and again, until Ctrl-C")
+        parser.add_argument(
+            "--interval", type=whole_number(1), default=2, help="seconds between two drawings (default: 2)"
+        )
+        parser.add_argument("--fail-on-lag", type=whole_number(0), help="exit with 1 if a group is further behind")
+        parser.add_argument(
+            "--fail-on-age", type=duration, help="exit with 1 if an event has waited for a group longer, such as 5m"
+        )
+        parser.add_argument(
+            "--fail-on-dead-letters", type=whole_number(0), help="exit with 1 if more wait for somebody, in any group"
+        )
+        parser.add_argument("--format", choices=["text", "json"], default="text", help="of what is printed")
+        parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        using = options["database"]
+        check_database(using)
+        if not options["watch"]:
+            now = status(using)
+            self.draw(now, options)
+            if exceeded := self.exceeded(now, options):
+                raise CommandError(" ".join(exceeded), returncode=1)
+            return
+        if any(options[name] is not None for name in ("fail_on_lag", "fail_on_age", "fail_on_dead_letters")):
+            raise CommandError("--watch goes on for ever: give no limits to fail on.", returncode=MISUSED)
+        try:
+            while True:
+                try:
+                    self.draw(status(using), options, clear=options["format"] == "text" and self.stdout.isatty())
+                except OperationalError as error:
+                    self.stderr.write(f"The database does not answer ({error}); trying again.")
+                    connections[using].close()
+                time.sleep(options["interval"])
+        except KeyboardInterrupt:
+            return
+
+    def draw(self, now: Status, options: dict[str, Any], clear: bool = False) -> None:
+        data = as_data(now, options["topic"], options["group"])
+        if (options["topic"] or options["group"]) and not (data["topics"] and (data["groups"] or not options["group"])):
+            raise CommandError("There is no such topic, or no such group on it.", returncode=MISUSED)
+        if options["format"] == "json":
+            text = json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False)
+        else:
+            text = as_text(
+                now, terminal_width(), topic=options["topic"], group=options["group"], every=options["partitions"]
+            )
+        # In one piece, so that nothing flickers.
+        self.stdout.write((CLEAR if clear else "") + text)
+        self.stdout.flush()
+
+    def exceeded(self, now: Status, options: dict[str, Any]) -> list[str]:
+        """What is beyond the limits. A group that is cancelled waits for nothing."""
+        found = []
+        age = options["fail_on_age"]
+        for group in now.groups:
+            if group.status == "CANCELLED" or options["topic"] not in (None, group.topic):
+                continue
+            if options["group"] not in (None, group.group):
+                continue
+            name = f'Group "{group.group}" on topic "{group.topic}"'
+            if options["fail_on_lag"] is not None and group.lag > options["fail_on_lag"]:
+                found.append(f"{name} is {group.lag:,} events behind.")
+            if age is not None and group.behind_s > age.total_seconds():
+                found.append(f"{name} is {group.behind_s:,.0f} s behind.")
+            if options["fail_on_dead_letters"] is not None and group.dead > options["fail_on_dead_letters"]:
+                found.append(f"{name} has {group.dead:,} dead letters.")
+        return found

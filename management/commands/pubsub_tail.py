@@ -1,0 +1,111 @@
+"""Follow a topic in the terminal."""
+
+import json
+import os
+import signal
+import threading
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import DEFAULT_DB_ALIAS
+
+from pubsub.conf import conf
+from pubsub.errors import PubSubError
+from pubsub.management.arguments import place, whole_number
+from pubsub.management.operators import MISUSED, check_database, terminal_width
+from pubsub.management.tables import cut
+from pubsub.tailing import Tail
+
+
+class Command(BaseCommand):
+    help = (
+        "Shows the events of a topic as they come. It belongs to no group: it locks, moves and keeps back nothing. "
+        "Events of transactions that have not committed are never shown. Stop it with Ctrl-C; it says where to go on. "
+        "Exit code: 0, or 2 if the command was misused."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("topic")
+        parser.add_argument(
+            "--from",
+            dest="start",
+            type=place,
+            default="latest",
+            metavar="PLACE",
+            help="an offset, earliest, latest, or a time such as 2030-01-31T12:00 (default: latest)",
+        )
+        parser.add_argument("--last", type=whole_number(0), default=0, help="begin so many events before that")
+        parser.add_argument("--type", action="append", default=[], help="only events of this type; may be repeated")
+        parser.add_argument(
+            "--key", action="append", default=[], help="only events of this key, or host; may be repeated"
+        )
+        parser.add_argument("--no-follow", action="store_true", help="stop at the end instead of waiting for more")
+        parser.add_argument("--max-messages", type=whole_number(1), help="stop after so many")
+        parser.add_argument("--no-listen", action="store_true", help="only poll, as behind a transaction pooler")
+        parser.add_argument(
+            "--wait-period-ms",
+            type=whole_number(1),
+            help='milliseconds between two looks if nobody says that there is more (default: PUBSUB["wait_period_ms"])',
+        )
+        parser.add_argument("--format", choices=["text", "json"], default="text", help="of each event, one on a line")
+        parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        check_database(options["database"])
+        tail = Tail(
+            topic=options["topic"],
+            using=options["database"],
+            start=options["start"],
+            last=options["last"],
+            types=options["type"],
+            keys=options["key"],
+            follow=not options["no_follow"],
+            listen=not options["no_listen"],
+            wait_period_s=(options["wait_period_ms"] or conf().wait_period_ms) / 1000,
+        )
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: tail.stop())
+        shown = 0
+        try:
+            for event in tail:
+                if not shown:
+                    self.tell_what_is_gone(tail)
+                self.stdout.write(line(event, options["format"], terminal_width() if self.stdout.isatty() else 0))
+                self.stdout.flush()
+                shown += 1
+                if shown == options["max_messages"]:
+                    break
+        except BrokenPipeError:
+            # As `| head` does. Else Python would try once more as it ends, and complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stdout.fileno())
+            return
+        except PubSubError as error:
+            raise CommandError(str(error), returncode=MISUSED) from error
+        if not shown:
+            self.tell_what_is_gone(tail)
+        self.stderr.write(f"{shown:,} events. Go on with --from {tail.next_offset}.")
+
+    def tell_what_is_gone(self, tail: Tail) -> None:
+        if tail.gone:
+            first, last = tail.gone
+            self.stderr.write(f"Offsets {first} to {last} are gone: retention has dropped them.", self.style.WARNING)
+
+
+def line(event: dict[str, Any], output: str, width: int) -> str:
+    """An event in one line; in a terminal it is not longer than the terminal is wide."""
+    if output == "json":
+        return json.dumps(event, cls=DjangoJSONEncoder, ensure_ascii=False)
+    who = event["key"] if event["key"] is not None else event["host_id"]
+    parts = [
+        f"{event['offset']}/{event['partition']}",
+        f"{event['created_at']:%Y-%m-%d %H:%M:%S}",
+        event["type"] or "–",
+        "–" if who is None else who,
+        f"→ {event['to_group']}" if event["to_group"] else "",
+        json.dumps(event["payload"], cls=DjangoJSONEncoder, ensure_ascii=False),
+    ]
+    text = "  ".join(filter(None, parts))
+    return cut(text, width) if width else text

@@ -1,0 +1,133 @@
+"""Remove what has expired."""
+
+import json
+import signal
+import threading
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections
+
+from pubsub.cleanup import Account, clean, preview
+from pubsub.management.arguments import whole_number
+from pubsub.retention import LOCK_TIMEOUT_MS
+
+LABELS = {
+    "make_partitions_ahead": "partitions made ahead",
+    "expire_idle": "idle temporary subscriptions expired",
+    "forget_members": "crashed members removed",
+    "remove_finished_letters": "finished dead letters removed",
+    "remove_old_events": "old journal rows removed",
+    "remove_old_sink_batches": "old batches of streams forgotten",
+    "forget_expired_keys": "expired dedup keys forgotten",
+}
+
+
+class Command(BaseCommand):
+    help = (
+        "Drops storage that has expired and that every group has passed, gives groups up that nobody works for, and "
+        "removes finished history. Consumers do the same beside their work, so this is needed only where none runs all "
+        "the time, or to see what stays and why. Any number may run at once. Exit status: 1 if, with --once, something "
+        "failed."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--once", action="store_true", help="do it once, as from cron, and end")
+        parser.add_argument(
+            "--interval",
+            type=whole_number(1),
+            default=60,
+            metavar="S",
+            help="seconds between two rounds (default: 60)",
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="change nothing; say what would go, and why the rest stays; ends"
+        )
+        parser.add_argument(
+            "--lock-timeout-ms",
+            type=whole_number(1),
+            default=LOCK_TIMEOUT_MS,
+            help="how long publishers may be kept waiting while storage is detached; longer where nobody minds, if "
+            f"there is always somebody in the way (default: {LOCK_TIMEOUT_MS})",
+        )
+        parser.add_argument("--format", choices=["text", "json"], default="text")
+        parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        using = options["database"]
+        if using not in connections:
+            raise CommandError(f'There is no database "{using}"; there are: {", ".join(connections)}.')
+        if options["dry_run"]:
+            self._show(preview(using), options["format"], self._preview_text)
+            return
+        stopping = threading.Event()
+        if not options["once"]:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: stopping.set())
+            self.stderr.write(f"Cleaning up every {options['interval']} s. Stop with Ctrl-C.")
+        while True:
+            close_old_connections()
+            account = clean(using, lock_timeout_ms=options["lock_timeout_ms"])
+            self._show(account, options["format"], self._account_text)
+            if options["once"]:
+                if account["failed"]:
+                    raise CommandError("Not everything could be done; see above.")
+                return
+            if stopping.wait(options["interval"]):
+                return
+
+    def _show(self, account: Account, format_: str, as_text: Any) -> None:
+        self.stdout.write(json.dumps(account, default=str) if format_ == "json" else "\n".join(as_text(account)))
+        self.stdout.flush()
+
+    def _account_text(self, account: Account) -> list[str]:
+        lines = []
+        if storage := account.get("storage"):
+            if storage["dropped"]:
+                lines.append(
+                    f"dropped {', '.join(storage['dropped'])}: {storage['entries']:,} entries, {storage['bytes']:,} "
+                    f"bytes; others waited {storage['locked_ms']} ms"
+                )
+            for who, ranges in storage["missed"].items():
+                lines.append(f"{who} has lost offsets {ranges}")
+        for session in account.get("in_the_way", []):
+            lines.append(f"in the way: {self._session_text(session)}")
+        for verdict in account.get("groups", []):
+            lines.append(f"{verdict['group']} on {verdict['topic']}: {verdict['status']}, {verdict['misses']} missed")
+        for name, label in LABELS.items():
+            if done := account.get(name):
+                lines.append(f"{len(done) if isinstance(done, list) else done} {label}")
+        lines += [f"FAILED {name}: {error}" for name, error in account["failed"].items()]
+        return lines or ["nothing to do"]
+
+    def _preview_text(self, account: Account) -> list[str]:
+        storage = account["storage"]
+        lines = []
+        if storage["goes"]:
+            lines.append(
+                f"would drop {', '.join(storage['goes'])}: {storage['entries']:,} entries, {storage['bytes']:,} bytes"
+            )
+        for each in storage["loses"]:
+            lines.append(
+                f"would cost {each['group']} on {each['topic']}/{each['partition']} ({each['status'].lower()}) what it "
+                f"has not read, from offset {each['from_offset']} on"
+            )
+        for each in storage["stays"]:
+            lines.append(f"{each['partition']} stays ({each['entries']:,} entries): {'; '.join(each['why'])}")
+        not_full = storage["not_full"]
+        if not_full["entries"]:
+            lines.append(f"{not_full['entries']:,} entries stay: their partition is not full or not noted yet")
+        lines += [f"uses the tables now: {self._session_text(each)}" for each in storage["using_the_tables"]]
+        for name, label in LABELS.items():
+            if account.get(name):
+                lines.append(
+                    f"{account[name]} {label.replace('removed', 'to remove').replace('forgotten', 'to forget')}"
+                )
+        return lines or ["nothing to do"]
+
+    def _session_text(self, session: Account) -> str:
+        return (
+            f"pid {session['pid']} ({session['application'] or session['user']}, {session['state']} since "
+            f"{session['since']}): {session['query']}"
+        )

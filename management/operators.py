@@ -1,0 +1,72 @@
+"""What the commands of operators have in common: who acts, on which database, in earnest or not, and how it is told."""
+
+import contextlib
+import getpass
+import json
+import os
+import shutil
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from pubsub.errors import PubSubError
+from pubsub.operating import rehearsal
+
+REFUSED, MISUSED = 1, 2
+
+
+class OperatorCommand(BaseCommand):
+    """A command with sub-commands, each of which is a method of that name."""
+
+    def add_reading_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--format", choices=["text", "json"], default="text", help="of what is printed")
+        parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
+
+    def add_changing_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
+        parser.add_argument("--reason", default="", help="why, for the journal")
+        parser.add_argument("--actor", default=system_user(), help="who, for the journal (default: the system's user)")
+        self.add_reading_arguments(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        check_database(options["database"])
+        try:
+            getattr(self, options["action"].replace("-", "_"))(**options)
+        except PubSubError as error:
+            raise CommandError(str(error), returncode=REFUSED) from error
+
+    @contextlib.contextmanager
+    def changing(self, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """A transaction that is undone in a dry run; gives what each function of `pubsub.operating` wants to know."""
+        with rehearsal(options["database"], really=not options["dry_run"]):
+            yield {"actor": options["actor"], "using": options["database"], "reason": options["reason"]}
+
+    def tell(self, options: dict[str, Any], data: Any, lines: list[str]) -> None:
+        if options["format"] == "json":
+            self.stdout.write(json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False))
+            return
+        for line in lines:
+            self.stdout.write(line)
+        if options.get("dry_run"):
+            self.stderr.write("This was a dry run: nothing was changed.")
+
+
+def check_database(using: str) -> None:
+    if using not in connections:
+        raise CommandError(f'There is no database "{using}"; there are: {", ".join(connections)}.', returncode=MISUSED)
+
+
+def system_user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, as in some containers
+        return f"uid {os.getuid()}"
+
+
+def terminal_width() -> int:
+    """Columns of the terminal; of a file or a pipe, what most people can read."""
+    return shutil.get_terminal_size((120, 24)).columns

@@ -1,0 +1,157 @@
+"""Draining a backlog, beside the plainest reader there is.
+
+That one reads ranges of one table and updates a row of its progress after each; both decode the payloads and call a
+function for each event.
+"""
+
+import json
+import multiprocessing
+import statistics
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from django.db import connections, transaction
+
+from pubsub import publish_many
+from pubsub.delivery import Delivery
+from pubsub.sequencing import sequence
+from pubsub.subscribing import Declaration, enrol
+from pubsub.worker import Worker
+
+from .publishing import TOPIC, open_raw, payload_of
+
+AT_ONCE = 10_000
+"""Events that the backlog is published by."""
+
+
+def fill(*, using: str, events: int, size: int, say: Callable[[str], None]) -> None:
+    """Publishes the backlog, and copies it into one table for the raw readers."""
+    payload = payload_of(size)
+    for first in range(0, events, AT_ONCE):
+        say(f"publishing: {first:,} of {events:,}")
+        with transaction.atomic(using=using):
+            publish_many(
+                TOPIC,
+                [
+                    {"payload": payload, "type": "order.placed", "key": str(n)}
+                    for n in range(first, min(first + AT_ONCE, events))
+                ],
+                using=using,
+            )
+        sequence(using)
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            "CREATE TABLE pubsub_bench.log AS SELECT partition_id, c_offset, event_id, type, key, payload, metadata, "
+            "host_id, user_id, transaction_id, created_at FROM outbox_log_v ORDER BY c_offset"
+        )
+        cursor.execute("ALTER TABLE pubsub_bench.log ADD PRIMARY KEY (partition_id, c_offset)")
+        cursor.execute(
+            "CREATE TABLE pubsub_bench.progress AS SELECT DISTINCT partition_id, 1::bigint AS next_offset "
+            "FROM pubsub_bench.log"
+        )
+        cursor.execute("ALTER TABLE pubsub_bench.progress ADD PRIMARY KEY (partition_id)")
+    connections[using].connection.execute("VACUUM ANALYZE")
+
+
+def compare(
+    *, using: str, consumers: int, batch: int, delivery: Delivery, rounds: int, say: Callable[[str], None]
+) -> dict[str, dict[str, float]]:
+    """Events a second, in turns."""
+    rates: dict[str, list[float]] = {"consume": [], "raw reader": []}
+    for number in range(1, rounds + 1):
+        say(f"round {number} of {rounds}: consume")
+        declared = Declaration(
+            topic=TOPIC, group=f"bench-{uuid.uuid4().hex[:8]}", handler=_nothing, start="earliest", delivery=delivery
+        )
+        enrol([declared], using)
+        rates["consume"].append(_race([_consumer(using, declared, batch)] * consumers, using))
+        say(f"round {number} of {rounds}: raw reader")
+        with connections[using].cursor() as cursor:
+            cursor.execute("UPDATE pubsub_bench.progress SET next_offset = 1")
+        rates["raw reader"].append(_race([_raw_reader(using, n, consumers, batch) for n in range(consumers)], using))
+    pairs = list(zip(rates["consume"], rates["raw reader"], strict=True))
+    return {
+        name: {
+            "events_per_s": statistics.median(measured),
+            "times": statistics.median(ours / (ours if name == "consume" else theirs) for ours, theirs in pairs),
+        }
+        for name, measured in rates.items()
+    }
+
+
+def _nothing(event: Any) -> None:
+    """What is called for each event."""
+
+
+def _consumer(using: str, declared: Declaration, batch: int) -> Callable[[Any], int]:
+    def drain(begin: Callable[[], None]) -> int:
+        connections[using].ensure_connection()
+        worker = Worker([declared], using=using, batch_size=batch, drain=True)
+        begin()
+        worker.run()
+        return worker.passed
+
+    return drain
+
+
+def _raw_reader(using: str, number: int, of: int, batch: int) -> Callable[[Any], int]:
+    read = (
+        "SELECT c_offset, event_id, type, key, payload::text, metadata::text, host_id, user_id, transaction_id, "
+        "created_at FROM pubsub_bench.log WHERE partition_id = %s AND c_offset >= %s ORDER BY c_offset LIMIT %s"
+    )
+    progress = "UPDATE pubsub_bench.progress SET next_offset = %s WHERE partition_id = %s"
+
+    def drain(begin: Callable[[], None]) -> int:
+        seen = 0
+        with open_raw(using) as connection:
+            connection.autocommit = True
+            rows = connection.execute("SELECT partition_id FROM pubsub_bench.progress ORDER BY 1").fetchall()
+            mine = [(partition, 1) for (partition,) in rows if partition % of == number]
+            begin()
+            while mine:
+                going_on = []
+                for partition, offset in mine:
+                    events = connection.execute(read, [partition, offset, batch]).fetchall()
+                    for event in events:
+                        json.loads(event[4])
+                        _nothing(event)
+                    if events:
+                        seen += len(events)
+                        connection.execute(progress, [events[-1][0] + 1, partition])
+                        going_on.append((partition, events[-1][0] + 1))
+                mine = going_on
+        return seen
+
+    return drain
+
+
+def _race(runners: list[Callable[[Any], int]], using: str) -> float:
+    """Events a second, from the moment when all stand ready until the last is done."""
+    connections.close_all()
+    context = multiprocessing.get_context("fork")
+    ready = context.Barrier(len(runners) + 1)
+    answers: Any = context.SimpleQueue()
+
+    def run(runner: Callable[[Any], int]) -> None:
+        try:
+            answers.put(runner(ready.wait))
+        except BaseException as error:
+            ready.abort()
+            answers.put(f"{type(error).__name__}: {error}")
+        finally:
+            connections.close_all()
+
+    processes = [context.Process(target=run, args=(runner,)) for runner in runners]
+    for process in processes:
+        process.start()
+    ready.wait(60)
+    begun = time.perf_counter()
+    told = [answers.get() for _ in processes]
+    seconds = time.perf_counter() - begun
+    for process in processes:
+        process.join()
+    if failed := [answer for answer in told if isinstance(answer, str)]:
+        raise RuntimeError(f"A consumer failed: {failed[0]}")
+    return float(sum(told) / seconds)

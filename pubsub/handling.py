@@ -1,0 +1,137 @@
+"""Calling a handler: with one event after another, or with lists of them, in whichever way it is written."""
+
+import inspect
+import itertools
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.db import connections
+from psycopg.pq import TransactionStatus
+
+from .errors import HandlerEndedTransaction
+from .reading import Entry, Place, event_from
+from .signals import around
+
+
+def handle(place: Place, entries: Iterable[Entry], *, at_once: int, attempt: int = 1) -> None:
+    """Hands the group's own of these entries to the handler, in order; in lists of `at_once`, if it takes lists."""
+    declared = place.declared
+    handler = async_to_sync(declared.handler) if declared.is_asynchronous else _complete(declared.handler)
+    if not declared.batch:
+        for entry in entries:
+            if entry.is_mine:
+                event = event_from(place, entry, attempt)
+                with around(event):
+                    handler(event)
+        return
+    mine: Iterator[Entry] = (entry for entry in entries if entry.is_mine)
+    while events := [event_from(place, entry, attempt) for entry in itertools.islice(mine, at_once)]:
+        with around(*events):
+            handler(events)
+
+
+def _complete(handler: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """An asynchronous function that does not look like one, behind a lambda or a decorator, is awaited all the same."""
+
+    async def finish(result: Awaitable[Any]) -> None:
+        await result
+
+    def call(argument: Any) -> None:
+        result = handler(argument)
+        if result is not None and inspect.isawaitable(result):
+            async_to_sync(finish)(result)
+
+    return call
+
+
+def check_still_in_transaction(using: str, *, because: BaseException | None = None) -> None:
+    """Raises if a handler has ended the transaction that its effects belong to, or closed the connection."""
+    present = connections[using].connection
+    if present is None:
+        ended = True
+    elif present.closed:
+        ended = not present.broken  # one that was lost is nobody's fault
+    else:
+        ended = present.info.transaction_status == TransactionStatus.IDLE
+    if ended:
+        raise HandlerEndedTransaction(
+            "The handler committed, rolled back or closed the connection that it was called in. It must leave that to "
+            "the consumer: use transaction.atomic() for a part that may fail, or Delivery.AT_LEAST_ONCE."
+        ) from because
+
+
+def was_lost(using: str) -> bool:
+    """Whether the connection went away under the handler: whatever it made of that, it is nobody's fault."""
+    present = connections[using].connection
+    return present is not None and present.closed and present.broken
+
+
+def was_closed(using: str) -> bool:
+    """Whether a handler has closed the session under Django: what fails then is its own fault."""
+    present = connections[using].connection
+    return present is not None and present.closed and not present.broken
+
+
+def check_left_outside(using: str) -> None:
+    """Raises if a handler that is called outside transactions has left one open. It is undone."""
+    connection = connections[using]
+    present = connection.connection
+    if present is None or present.closed:
+        return
+    if connection.in_atomic_block or present.info.transaction_status != TransactionStatus.IDLE:
+        connect_anew(using)
+        raise HandlerEndedTransaction(
+            "The handler began a transaction and did not end it, so that it was undone. Use transaction.atomic()."
+        )
+
+
+def connect_anew(using: str) -> None:
+    """Forgets the connection, in whatever state a handler has left it."""
+    connection = connections[using]
+    connection.in_atomic_block = False
+    connection.close()
+
+
+@contextmanager
+def in_our_transaction(using: str) -> Iterator[None]:
+    """What a handler does meanwhile shall not end the transaction that others' effects are in, too."""
+    connection = connections[using]
+    session = connection.connection
+
+    def refuse() -> None:
+        raise _refusal("commit() or rollback()")
+
+    session.commit = session.rollback = refuse
+    try:
+        with connection.execute_wrapper(_refuse_to_end):
+            yield
+    finally:
+        del session.commit, session.rollback
+
+
+_COMMENTS = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+_ENDING = re.compile(
+    rf"(?:^|;){_COMMENTS}(COMMIT|END|ROLLBACK(?!{_COMMENTS}(?:(?:WORK|TRANSACTION)\b{_COMMENTS})?TO\b)|ABORT|"
+    rf"PREPARE{_COMMENTS}TRANSACTION)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|(\$\w*\$).*?\1", re.DOTALL)
+_BEGINS_PLAINLY = ("SELECT", "INSERT", "UPDATE", "DELETE", "SAVEPOINT", "RELEASE", "WITH", "SET")
+
+
+def _refuse_to_end(execute: Any, sql: Any, params: Any, many: bool, context: Any) -> Any:
+    if isinstance(sql, str) and (";" in sql or not sql.startswith(_BEGINS_PLAINLY)):
+        found = _ENDING.search(_QUOTED.sub("''", sql))
+        if found:
+            raise _refusal(found[1].upper())
+    return execute(sql, params, many, context)
+
+
+def _refusal(what: str) -> HandlerEndedTransaction:
+    return HandlerEndedTransaction(
+        f"A handler must not end the transaction that it is called in, as {what} would. Use transaction.atomic() for a "
+        f"part that may fail, or Delivery.AT_LEAST_ONCE."
+    )

@@ -1,0 +1,501 @@
+"""Consuming with a lease: handlers run outside any transaction, for as long as they like.
+
+A worker claims the next events of a partition (a row in `consumer_claims`), handles them, and acknowledges: the claim
+goes and the cursor moves, in one statement. While it works, its claims are renewed. One that falls silent, or whose
+connection drops, is taken over by another worker, one publisher's transaction at a time, each attempt counted. Claims
+have the cursor's epoch: an acknowledgement that comes too late finds another one, and changes nothing.
+"""
+
+import itertools
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import psycopg
+from django.db import connections, transaction
+
+from . import setting_aside
+from .conf import conf
+from .consuming import Batch
+from .delivery import Delivery
+from .errors import LeaseLost, WorkerDied
+from .failures import is_the_handlers
+from .guarding import died, most_attempts, settle, settle_what_is_left
+from .handling import check_left_outside, connect_anew, handle, was_closed
+from .reading import BatchOfEntries, Entry, Place, PlaceKey, PublishedTogether, Reader, by_transaction, lock_cursor
+from .sql import load
+from .wakeup import can_listen, dedicated_connection
+
+logger = logging.getLogger("pubsub.leasing")
+
+ALIVE = 0x70756274
+"""The family of advisory locks by which others see that a worker is still connected."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Lease:
+    """A worker's claim on a place, from taking it to acknowledging."""
+
+    place: Place
+    epoch: int
+    attempt: int
+    entries: list[Entry]
+    """What was read when it was taken. A long transaction goes on behind it."""
+    is_whole: bool
+    runs_out_at: float
+    """By this process's own clock, if nobody renews it."""
+    renew: Callable[["Lease"], None]
+    letters: setting_aside.Letters | None = None
+    """What is tried again, where that is what it was taken for."""
+    lost: bool = False
+    taken_over: bool = False
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {**self.place.parameters, "epoch": self.epoch}
+
+    def all_entries(self) -> Iterator[Entry]:
+        """In a transaction that is longer than what was read at first, the rest is read while it is handled."""
+        yield from self._watched(self.entries if self.letters is None else self.letters)
+        if not self.is_whole:
+            transaction_id = self.entries[-1].transaction_id
+            chunk: Sequence[Entry] = self.entries
+            while chunk:
+                chunk = self._read_on(chunk[-1].position + 1)
+                for entry in self._watched(chunk):
+                    if entry.transaction_id != transaction_id:
+                        return
+                    yield entry
+
+    def _read_on(self, position: int) -> Sequence[Entry]:
+        # A handler may close the connection, so that nothing of it can be kept from one chunk to the next.
+        size = len(self.entries)
+        with connections[self.place.using].cursor() as cursor:
+            return list(itertools.islice(Reader(cursor, self.place, position, size), size))
+
+    def _watched(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        for entry in entries:
+            if time.monotonic() > self.runs_out_at:
+                self.renew(self)  # the process has stood still, or nobody has been able to renew
+            if self.lost:
+                raise LeaseLost(
+                    f"{self.place}: another worker has taken over, from offset {entry.offset} on or before."
+                )
+            yield entry
+
+
+@dataclass(kw_only=True)
+class Leaseholder:
+    """Takes, renews and gives back the leases of one process. Start it to have them renewed."""
+
+    using: str
+    worker_id: str
+    lease_s: float = field(default_factory=lambda: conf().lease_s)
+    _held: dict[PlaceKey, Lease] = field(default_factory=dict)
+    _lock_key: int | None = None
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="pubsub-leases", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with dedicated_connection(self.using) as connection:
+                    self._show_alive(connection)
+                    self._renew(connection, self._all_held())
+                    while not self._stopping.wait(self.lease_s / 3):
+                        self._renew(connection, self._all_held())
+            except psycopg.Error as error:
+                logger.warning("leases cannot be renewed (%s); connecting again", error)
+            except Exception:
+                logger.exception("renewing leases failed; starting again")
+            self._lock_key = None
+            self._stopping.wait(self.lease_s / 10)
+
+    def _show_alive(self, connection: psycopg.Connection[Any]) -> None:
+        if can_listen(connection):
+            key = random.randrange(2**31)  # noqa: S311
+            connection.execute("SELECT pg_advisory_lock(%s, %s)", [ALIVE, key])
+            self._lock_key = key
+
+    def _all_held(self) -> list[Lease]:
+        return list(self._held.values())
+
+    def _renew_one(self, lease: Lease) -> None:
+        with connections[lease.place.using].cursor() as cursor:
+            self._renew(cursor, [lease])
+
+    def _renew(self, session: Any, held: Sequence[Lease]) -> None:
+        """On a connection or a cursor, in autocommit."""
+        if not held:
+            return
+        runs_out_at = time.monotonic() + self.lease_s
+        groups, topics, partitions, epochs = zip(*((*lease.place.key, lease.epoch) for lease in held), strict=True)
+        parameters = {
+            "groups": list(groups),
+            "topics": list(topics),
+            "partitions": list(partitions),
+            "epochs": list(epochs),
+            "lock_key": self._lock_key,
+            "lease_s": self.lease_s,
+        }
+        renewed = set()
+        # One after the other has its claim moved on where the default isolation is strict: then once more.
+        for again in (True, True, False):
+            try:
+                answer = session.execute(load("renew_claims"), parameters) or session
+                renewed = {tuple(row) for row in answer.fetchall()}
+                break
+            except psycopg.errors.SerializationFailure:
+                if not again:
+                    raise
+        for lease in held:
+            if lease.place.key in renewed:
+                lease.runs_out_at = runs_out_at
+            else:
+                lease.lost = True
+
+    def consume(self, place: Place, batch_size: int) -> Batch:
+        """Handles the next batch of a partition; nothing where another worker has it."""
+        settle_what_is_left(place)
+        lease = self._take(place, batch_size)
+        if lease is None:
+            return Batch()
+        try:
+            done = self._handle(lease, batch_size)
+        except LeaseLost as error:
+            logger.warning("%s", error, extra=place.facts)
+            return Batch()
+        finally:
+            self._held.pop(place.key, None)
+        logger.debug(
+            "%s: passed %d events",
+            place,
+            done.passed,
+            extra={**place.facts, "passed": done.passed, "failed": done.failed},
+        )
+        return done
+
+    def _take(self, place: Place, batch_size: int) -> Lease | None:
+        at_most_once = place.declared.delivery is Delivery.AT_MOST_ONCE
+        with transaction.atomic(using=place.using), connections[place.using].cursor() as cursor:
+            held = lock_cursor(cursor, place)
+            claim = self._find_claim(cursor, place) if held else None
+            if held is None or (claim and claim.is_alive):
+                return None
+            if claim and at_most_once:
+                self._give_up(cursor, place, claim)
+                claim = None
+            if place.declared.on_failure == "stop" and setting_aside.has_open(place):
+                return None
+            # What a worker died of is found by going on one publisher's transaction at a time.
+            attempt = claim.attempts + 1 if claim and claim.first_offset >= held.next_offset else 1
+            most = place.chunk(batch_size) - at_most_once
+            reader = Reader(cursor, place, held.next_position, most)
+            entries = list(itertools.islice(BatchOfEntries(reader, 1 if claim else batch_size), most))
+            if not entries:
+                cursor.execute(load("forget_claim"), place.parameters)
+                return None
+            lease = Lease(
+                place=place,
+                epoch=held.epoch + 1,
+                attempt=attempt,
+                entries=entries,
+                is_whole=at_most_once or len(entries) < most,
+                runs_out_at=time.monotonic() + self.lease_s,
+                renew=self._renew_one,
+                taken_over=claim is not None,
+            )
+            last = max(entries[-1].offset, claim.last_offset if claim else 0)
+            self._claim(cursor, lease, first=entries[0].offset, last=last)
+            if at_most_once:
+                self._move(cursor, lease, entries[-1], len(entries), keep=True, keep_range=True)
+        self._held[place.key] = lease
+        return lease
+
+    def _handle(self, lease: Lease, batch_size: int) -> Batch:
+        place = lease.place
+        entries = lease.all_entries()
+        if lease.attempt > most_attempts(place):
+            return self._bury_what_kills(lease, entries)
+        if place.declared.batch and not lease.taken_over:
+            batch = BatchOfEntries(entries, batch_size)
+            try:
+                handle(place, batch, at_once=batch_size, attempt=lease.attempt)
+            except LeaseLost:
+                raise
+            except BaseException as error:
+                if place.declared.delivery is Delivery.AT_MOST_ONCE and isinstance(error, Exception):
+                    return self._bury_all(lease, error)
+                if not _is_the_handlers(error, place):
+                    self._break_off(lease, None, 0)
+                    raise
+                connect_anew(place.using)
+                logger.debug("a batch of %s failed; trying its transactions one by one", place, exc_info=True)
+                entries = lease.all_entries()
+            else:
+                self._conclude(lease, batch.last, batch.passed)
+                return Batch(passed=batch.passed, last=batch.last)
+        return self._handle_one_by_one(lease, entries, batch_size)
+
+    def _handle_one_by_one(self, lease: Lease, entries: Iterator[Entry], at_once: int) -> Batch:
+        place = lease.place
+        blocked: set[str] = set()
+        passed = unacknowledged = failed = 0
+        last: Entry | None = None
+        at_most_once = place.declared.delivery is Delivery.AT_MOST_ONCE
+        for together in by_transaction(entries):
+            try:
+                self._park_before_it_begins(lease, together, blocked)
+                handle(
+                    place,
+                    setting_aside.unblocked(place, together, blocked),
+                    at_once=at_once,
+                    attempt=lease.attempt if last is None else 1,
+                )
+                check_left_outside(place.using)
+            except LeaseLost:
+                raise
+            except BaseException as error:
+                # There is no second time, whatever the reason.
+                if not (_is_the_handlers(error, place) or (at_most_once and isinstance(error, Exception))):
+                    self._break_off(lease, last, unacknowledged)
+                    raise
+                connect_anew(place.using)
+                failed += self._bury(lease, together, error, blocked, unacknowledged)
+                unacknowledged = 0
+            else:
+                unacknowledged += together.count
+            passed += together.count
+            last = together.last
+            if failed and place.declared.on_failure == "stop":
+                break
+        self._conclude(lease, last, unacknowledged)
+        return Batch(passed=passed, failed=failed, last=last)
+
+    def _park_before_it_begins(self, lease: Lease, together: PublishedTogether, blocked: set[str]) -> None:
+        """What a handler does outside a transaction cannot be undone when a later event turns out to have to wait."""
+        if lease.place.declared.on_failure == "park_key":
+            of_it = (entry for entry in lease.entries if entry.transaction_id == together.transaction_id)
+            for _ in setting_aside.unblocked(lease.place, of_it, blocked):
+                continue
+
+    def _bury_all(self, lease: Lease, error: BaseException) -> Batch:
+        """Sets aside all that was in hand, after one call with all of it."""
+        place, first, last = lease.place, lease.entries[0], lease.entries[-1]
+        connect_anew(place.using)
+        with transaction.atomic(using=place.using):
+            failed, *_ = setting_aside.bury_range(place, first.position, last.position, error, attempts=lease.attempt)
+        logger.error(
+            "%s: %s failed from offset %d to %d (%s); they are moved to the dead letters",
+            place,
+            place.declared.handler_name,
+            first.offset,
+            last.offset,
+            type(error).__name__,
+            extra={**place.facts, "offset": first.offset, "exception_class": type(error).__qualname__},
+        )
+        self._conclude(lease, last, 0)
+        return Batch(passed=len(lease.entries), failed=failed, last=last)
+
+    def _bury(
+        self, lease: Lease, together: PublishedTogether, error: BaseException, blocked: set[str], before: int
+    ) -> int:
+        """Sets a failed transaction aside and passes it, with what was handled before it, if the lease still holds."""
+        place = lease.place
+        with transaction.atomic(using=place.using), connections[place.using].cursor() as cursor:
+            buried = setting_aside.bury(place, together, error, attempts=lease.attempt, blocked=blocked)
+            if place.declared.delivery is not Delivery.AT_MOST_ONCE:
+                self._move(cursor, lease, together.ends[1], before + together.count, keep=True)
+        return buried
+
+    def _bury_what_kills(self, lease: Lease, entries: Iterator[Entry]) -> Batch:
+        together = next(by_transaction(entries))
+        failed = self._bury(lease, together, died(lease.attempt - 1), set(), 0)
+        self._conclude(lease, together.last, 0)
+        return Batch(passed=together.count, failed=failed, last=together.last)
+
+    def _conclude(self, lease: Lease, last: Entry | None, count: int) -> None:
+        """Acknowledges what was handled, in whatever state the handlers have left the connection."""
+        try:
+            self._acknowledge(lease, last, count)
+        except LeaseLost:
+            raise
+        except Exception:
+            logger.debug("%s: acknowledging on another connection", lease.place, exc_info=True)
+            settle(lease.place, lambda: self._acknowledge(lease, last, count))
+
+    def _break_off(self, lease: Lease, last: Entry | None, count: int) -> None:
+        """Something has failed that is no event's fault, or the process ends: the rest is for whoever comes next."""
+        if lease.place.declared.delivery is Delivery.AT_MOST_ONCE:
+            return  # what was in hand becomes dead letters
+        settle(lease.place, lambda: self._acknowledge(lease, last, count))
+
+    def _acknowledge(self, lease: Lease, last: Entry | None, count: int) -> None:
+        """Gives the lease back, with what was handled."""
+        if last is None:
+            self._give_back(lease)
+            return
+        with connections[lease.place.using].cursor() as cursor:
+            if lease.place.declared.delivery is Delivery.AT_MOST_ONCE:
+                cursor.execute(load("drop_claim"), lease.parameters)
+            else:
+                self._move(cursor, lease, last, count, keep=False)
+
+    def _give_back(self, lease: Lease) -> None:
+        """Gives the lease back as if it had not been taken: nobody died, and nothing was handled."""
+        with connections[lease.place.using].cursor() as cursor:
+            cursor.execute(load("give_claim_back"), lease.parameters)
+
+    def _move(
+        self, cursor: Any, lease: Lease, last: Entry, count: int, *, keep: bool, keep_range: bool = False
+    ) -> None:
+        cursor.execute(
+            load("acknowledge"),
+            {
+                **lease.parameters,
+                "next_offset": last.offset + 1,
+                "next_position": last.position + 1,
+                "count": count,
+                "keep": keep,
+                "keep_range": keep_range,
+                "taken_over": lease.taken_over,
+            },
+        )
+        if cursor.fetchone() != (1,):
+            raise LeaseLost(
+                f"{lease.place}: the lease ran out and another worker has taken over; what was handled up to offset "
+                f"{last.offset} is not acknowledged."
+            )
+
+    def _find_claim(self, cursor: Any, place: Place) -> "FoundClaim | None":
+        cursor.execute(load("find_claim"), {**place.parameters, "worker_id": self.worker_id, "family": ALIVE})
+        row = cursor.fetchone()
+        return FoundClaim(*row) if row else None
+
+    def _claim(self, cursor: Any, lease: Lease, *, first: int, last: int) -> None:
+        cursor.execute(
+            load("take_claim"),
+            {
+                **lease.parameters,
+                "first_offset": first,
+                "last_offset": last,
+                "worker_id": self.worker_id,
+                "lock_key": self._lock_key,
+                "attempts": lease.attempt,
+                "lease_s": self.lease_s,
+            },
+        )
+
+    def _give_up(self, cursor: Any, place: Place, claim: "FoundClaim") -> None:
+        """What a dead worker had in hand may have been handled. It is not handled again; people may look at it."""
+        cursor.execute(load("positions_of_offsets"), {**place.parameters, **claim._asdict()})
+        first, last = cursor.fetchone()
+        if first is not None:
+            setting_aside.bury_range(
+                place,
+                first,
+                last,
+                WorkerDied(
+                    "The worker died, or was killed, while it had this event in hand. It may have been handled."
+                ),
+                attempts=1,
+            )
+        cursor.execute(load("forget_claim"), place.parameters)
+
+    def retry_due(self, place: Place, *, at_once: int) -> int:
+        """Tries the transaction again that has waited longest for it. Returns how many events were tried."""
+        settle_what_is_left(place)
+        with transaction.atomic(using=place.using), connections[place.using].cursor() as cursor:
+            held = lock_cursor(cursor, place)
+            if held is None:
+                return 0
+            claim = self._find_claim(cursor, place)
+            if claim and claim.is_alive:
+                return 0
+            if claim and place.declared.delivery is Delivery.AT_MOST_ONCE:
+                self._give_up(cursor, place, claim)
+            elif claim and claim.first_offset >= held.next_offset and place.declared.on_failure != "stop":
+                return 0  # somebody has died here: that comes first
+            letters = setting_aside.expect_the_worst(cursor, place)
+            if not letters:
+                return 0
+            first, last = letters.ends
+            lease = Lease(
+                place=place,
+                epoch=held.epoch + 1,
+                attempt=letters.attempts + 1,
+                entries=[],
+                letters=letters,
+                is_whole=True,
+                runs_out_at=time.monotonic() + self.lease_s,
+                renew=self._renew_one,
+            )
+            self._claim(cursor, lease, first=first.offset, last=last.offset)
+        self._held[place.key] = lease
+        error: BaseException | None = None
+        try:
+            handle(place, lease.all_entries(), at_once=at_once, attempt=lease.attempt)
+            check_left_outside(place.using)
+        except LeaseLost as lost:
+            logger.warning("%s", lost, extra=place.facts)
+            return 0
+        except BaseException as raised:
+            if not _is_the_handlers(raised, place):
+                settle(place, lambda: self._end_retry(lease, letters, None, counts=False))
+                raise
+            error = raised
+            connect_anew(place.using)
+        finally:
+            self._held.pop(place.key, None)
+        try:
+            self._end_retry(lease, letters, error)
+        except Exception:
+            logger.debug("%s: noting what became of a retry on another connection", place, exc_info=True)
+            settle(place, lambda: self._end_retry(lease, letters, error))
+        return len(letters)
+
+    def _end_retry(
+        self, lease: Lease, letters: setting_aside.Letters, error: BaseException | None, *, counts: bool = True
+    ) -> None:
+        place = lease.place
+        ids = letters.ids
+        with transaction.atomic(using=place.using), connections[place.using].cursor() as cursor:
+            cursor.execute(load("drop_claim"), lease.parameters)
+            if not cursor.rowcount:
+                logger.warning(
+                    "%s: another worker has taken over; this attempt does not count", place, extra=place.facts
+                )
+            elif not counts:
+                setting_aside.take_worst_back(place, ids, lease.attempt)
+            elif still_there := setting_aside.lock_due(cursor, place, ids):
+                if error:
+                    setting_aside.bury_again(cursor, place, still_there, error, lease.attempt)
+                else:
+                    setting_aside.resolve(cursor, place, still_there, lease.attempt)
+
+
+def _is_the_handlers(error: BaseException, place: Place) -> bool:
+    return is_the_handlers(error) or (isinstance(error, Exception) and was_closed(place.using))
+
+
+class FoundClaim(NamedTuple):
+    """A claim that is there already: of a worker that lives, or of one that has fallen silent."""
+
+    is_alive: bool
+    attempts: int
+    first_offset: int
+    last_offset: int

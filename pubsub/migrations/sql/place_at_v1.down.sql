@@ -1,0 +1,1 @@
+DROP FUNCTION pubsub_place_at_v1(integer, integer, bigint);

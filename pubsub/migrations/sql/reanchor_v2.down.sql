@@ -1,0 +1,1 @@
+DROP FUNCTION pubsub_reanchor_v2();

@@ -1,0 +1,1 @@
+DROP FUNCTION pubsub_was_aborted_v1(xid);

@@ -1,0 +1,79 @@
+"""Taking partitions out of the workers' hands for as long as an operator changes something about them.
+
+Everybody locks in this order: places, the sequencer's row, the topic, the subscription.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import OperationalError, connections, transaction
+
+from ..errors import PartitionInUse
+from ..models import Claim, ConsumerOffset
+from ..models.fields import ClockTimestamp
+from ..sql import load
+
+LOCK_NOT_AVAILABLE = "55P03"
+
+
+def lock_places(
+    topic: str,
+    topic_id: int,
+    group: str,
+    partitions: Sequence[int] | None = None,
+    *,
+    using: str,
+    force: bool,
+    wait_s: float,
+) -> None:
+    """Locks a group's places. Refused while a worker has one of them, by its row or by a lease.
+
+    With ``force`` it waits until the transactions in hand are over, and does not ask for leases: the caller ends those,
+    by the epoch.
+    """
+    chosen: dict[str, Any] = {
+        "topic_id": topic_id,
+        "group_id": group,
+        "partitions": None if partitions is None else list(partitions),
+    }
+    if force:
+        _wait(topic, group, chosen, using, wait_s)
+        return
+    with connections[using].cursor() as cursor:
+        cursor.execute(load("lock_places"), chosen)
+        locked = {partition for (partition,) in cursor.fetchall()}
+    here: dict[str, Any] = {"topic_id": topic_id, "group_id": group}
+    if partitions is not None:
+        here["partition_id__in"] = list(partitions)
+    places = ConsumerOffset.objects.using(using).filter(**here).values_list("partition_id", flat=True)
+    # Only now: a worker takes a lease while it has the place locked.
+    leased = dict(
+        Claim.objects.using(using)
+        .filter(**here, expires_at__gt=ClockTimestamp())
+        .values_list("partition_id", "worker_id")
+    )
+    held = {partition: "a worker" for partition in places if partition not in locked} | leased
+    if held:
+        said = ", ".join(f"{partition} (by {holder})" for partition, holder in sorted(held.items()))
+        raise PartitionInUse(
+            f'Group "{group}" has partitions of topic "{topic}" in hand at this moment: {said}. Pause the group and '
+            f"try again, or force it: then what is in hand is waited for, and a lease ends."
+        )
+
+
+def _wait(topic: str, group: str, chosen: dict[str, Any], using: str, wait_s: float) -> None:
+    try:
+        # A savepoint: after a timeout the caller's transaction is as it was, its own lock_timeout included.
+        with transaction.atomic(using=using), connections[using].cursor() as cursor:
+            cursor.execute("SELECT current_setting('lock_timeout')")
+            (before,) = cursor.fetchone()
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{max(1, int(wait_s * 1000))}ms"])
+            cursor.execute(load("wait_for_places"), chosen)
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [before])
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+            raise
+        raise PartitionInUse(
+            f'A worker of group "{group}" has had a partition of topic "{topic}" in hand for more than {wait_s:g} s. '
+            f"Stop it, and try again."
+        ) from error

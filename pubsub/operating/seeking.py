@@ -1,0 +1,305 @@
+"""Putting a group's place elsewhere: back, to see events again; forward, to leave some out. Never beyond the tip."""
+
+import dataclasses
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from django.db import connections
+
+from ..errors import Refused
+from ..journal import record
+from ..models import Claim, ConsumerOffset, LogCounter, Status, Subscription
+from ..models.fields import ClockTimestamp
+from ..sql import load
+from ..transactions import read_committed
+from .groups import find
+from .locking import lock_places
+
+To = Literal["earliest", "latest"] | int | dt.datetime
+"""The oldest event that is still there; behind all that is numbered; an offset; the first event at or after a time."""
+
+BEYOND_ANY_TIP = 2**63 - 1
+LOCK_SEQUENCER = "SELECT FROM log_sequencer WHERE id = 1 FOR UPDATE"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Move:
+    """What a seek does, or would do, to a group's place in one partition."""
+
+    partition: int
+    offset_before: int
+    offset_after: int
+    lag_before: int
+    lag_after: int
+    position_after: int
+    passed_after: int
+    in_use: str = ""
+    """Who has the partition in hand: a worker, as far as it is known. Only told by a preview, of leases."""
+
+    @property
+    def events(self) -> int:
+        """How many it goes on; below nothing: back. Those count that are for other groups, or filtered out."""
+        return self.lag_before - self.lag_after
+
+
+def seek(
+    topic: str,
+    group: str,
+    *,
+    to: To | None = None,
+    by: int | None = None,
+    partitions: Sequence[int] | None = None,
+    force: bool = False,
+    wait_s: float = 30,
+    actor: str,
+    using: str,
+    reason: str = "",
+) -> list[Move]:
+    """Moves a group's place in all partitions, or in some, to a common place or by a number of events in each.
+
+    "latest" is exact: the group gets what is numbered after the move has committed. An offset beyond the tip is
+    refused; steps end at the tip, and at the oldest event that is still there. While a worker has one of the partitions
+    in hand nothing is moved, unless ``force`` is given: then it waits for the worker's transaction, for ``wait_s``
+    seconds at most, and ends leases. Events that were handled already, and are seen again, are handled again.
+
+    >>> seek("default", "nobody", to="latest", actor="doctest", using="default")
+    Traceback (most recent call last):
+    pubsub.errors.UnknownGroup: ...
+    """
+    target = _Target.of(to, by)
+    with read_committed(using) as cursor:
+        subscription = _movable(topic, group, using)
+        _check_partitions(subscription, partitions, using)
+        target = target.resolved(cursor, subscription)
+        lock_places(topic, subscription.topic_id, group, partitions, using=using, force=force, wait_s=wait_s)
+        if target.to == "latest":
+            # Nobody numbers until this has committed.
+            cursor.execute(LOCK_SEQUENCER)
+        moves = target.moves(cursor, subscription, partitions)
+        _apply(cursor, subscription, moves, "seek", target.said(), actor=actor, using=using, reason=reason)
+    return moves
+
+
+def preview_seek(
+    topic: str,
+    group: str,
+    *,
+    to: To | None = None,
+    by: int | None = None,
+    partitions: Sequence[int] | None = None,
+    using: str,
+) -> list[Move]:
+    """What :func:`seek` would do now. Takes no lock, and is not in the way of workers.
+
+    >>> preview_seek("default", "nobody", by=-10, using="default")
+    Traceback (most recent call last):
+    pubsub.errors.UnknownGroup: ...
+    """
+    target = _Target.of(to, by)
+    subscription = _movable(topic, group, using)
+    _check_partitions(subscription, partitions, using)
+    with connections[using].cursor() as cursor:
+        moves = target.resolved(cursor, subscription).moves(cursor, subscription, partitions)
+    return _with_leases(subscription, moves, using)
+
+
+def force_complete(
+    topic: str,
+    group: str,
+    *,
+    older_than: dt.timedelta,
+    force: bool = False,
+    wait_s: float = 30,
+    actor: str,
+    using: str,
+    reason: str = "",
+) -> list[Move]:
+    """Leaves out what a group has not read and is older than that, by the database's clock. Never goes back.
+
+    It stops before the first event that is not so old: nothing younger is left out. Dead letters stay.
+
+    >>> force_complete("default", "nobody", older_than=dt.timedelta(days=3), actor="doctest", using="default")
+    Traceback (most recent call last):
+    pubsub.errors.UnknownGroup: ...
+    """
+    with read_committed(using) as cursor:
+        subscription = _movable(topic, group, using)
+        target = _Target.of(_ago(cursor, older_than), None).resolved(cursor, subscription)
+        lock_places(topic, subscription.topic_id, group, using=using, force=force, wait_s=wait_s)
+        moves = [move for move in target.moves(cursor, subscription, None) if move.events > 0]
+        said = {**target.said(), "older_than": older_than}
+        _apply(cursor, subscription, moves, "force-complete", said, actor=actor, using=using, reason=reason)
+    return moves
+
+
+def preview_force_complete(topic: str, group: str, *, older_than: dt.timedelta, using: str) -> list[Move]:
+    """What :func:`force_complete` would do now, without any lock.
+
+    >>> preview_force_complete("default", "nobody", older_than=dt.timedelta(days=3), using="default")
+    Traceback (most recent call last):
+    pubsub.errors.UnknownGroup: ...
+    """
+    subscription = _movable(topic, group, using)
+    with connections[using].cursor() as cursor:
+        target = _Target.of(_ago(cursor, older_than), None).resolved(cursor, subscription)
+        moves = [move for move in target.moves(cursor, subscription, None) if move.events > 0]
+    return _with_leases(subscription, moves, using)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Target:
+    """Where to go: as it was said, and as an offset of the log."""
+
+    to: To | None
+    by: int | None
+    offset: int | None = None
+
+    @classmethod
+    def of(cls, to: To | None, by: int | None) -> "_Target":
+        if (to is None) == (by is None):
+            raise Refused("Say either where to go, or by how many events.")
+        if isinstance(to, dt.datetime):
+            if to.tzinfo is None:
+                raise Refused(f"A time to go to needs a time zone, such as 2030-01-31T12:00:00+00:00, not {to}.")
+        elif to is not None and to not in ("earliest", "latest") and (not _is_whole(to) or to < 1):  # type: ignore[operator]
+            raise Refused(f'Go to "earliest", "latest", a time or an offset of at least 1, not {to!r}.')
+        if by is not None and not _is_whole(by):
+            raise Refused(f"The number of events to go on, or back, must be a whole number, not {by!r}.")
+        return cls(to=to, by=by)
+
+    def resolved(self, cursor: Any, subscription: Subscription) -> "_Target":
+        if self.by is not None:
+            return self
+        if isinstance(self.to, dt.datetime):
+            # Before any lock is taken: what comes later does not change which event was the first.
+            cursor.execute("SELECT pubsub_offset_at_v1(%s, %s)", [subscription.topic_id, self.to])
+            (offset,) = cursor.fetchone()
+            return dataclasses.replace(self, offset=BEYOND_ANY_TIP if offset is None else offset)
+        if isinstance(self.to, str):
+            return dataclasses.replace(self, offset=1 if self.to == "earliest" else BEYOND_ANY_TIP)
+        assert self.to is not None  # noqa: S101
+        counter = LogCounter.objects.using(subscription._state.db).filter(topic=subscription.topic_id).first()
+        tip = counter.next_offset - 1 if counter else 0
+        if self.to > tip + 1:
+            raise Refused(
+                f'Offset {self.to} is beyond the tip of topic "{subscription.topic}", which is {tip}. "latest" goes '
+                f"behind it."
+            )
+        return dataclasses.replace(self, offset=self.to)
+
+    def moves(self, cursor: Any, subscription: Subscription, partitions: Sequence[int] | None) -> list[Move]:
+        statement = "seek_offset" if self.by is None else "seek_by"
+        cursor.execute(
+            load(statement),
+            {
+                "topic_id": subscription.topic_id,
+                "group_id": subscription.group_id,
+                "partitions": None if partitions is None else list(partitions),
+                "offset": self.offset,
+                "by": None if self.by is None else max(-BEYOND_ANY_TIP, min(self.by, BEYOND_ANY_TIP)),
+            },
+        )
+        return [
+            Move(
+                partition=partition,
+                offset_before=offset,
+                offset_after=to_offset,
+                lag_before=max(0, entries - passed),
+                lag_after=max(0, entries - to_passed),
+                position_after=to_position,
+                passed_after=to_passed,
+            )
+            for partition, offset, passed, entries, to_offset, to_position, to_passed in cursor.fetchall()
+        ]
+
+    def said(self) -> dict[str, Any]:
+        return {"by": self.by} if self.by is not None else {"to": self.to}
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _ago(cursor: Any, older_than: dt.timedelta) -> dt.datetime:
+    if not isinstance(older_than, dt.timedelta) or older_than < dt.timedelta(0):
+        raise Refused(
+            f"Say how old as a timedelta that is not negative, such as timedelta(days=3), not {older_than!r}."
+        )
+    cursor.execute("SELECT clock_timestamp() - %s", [older_than])
+    moment: dt.datetime = cursor.fetchone()[0]
+    return moment
+
+
+def _movable(topic: str, group: str, using: str) -> Subscription:
+    subscription = find(topic, group, using)
+    if subscription.status == Status.CANCELLED:
+        raise Refused(f'Group "{group}" on topic "{topic}" is cancelled for good: it has no place to be moved.')
+    return subscription
+
+
+def _check_partitions(subscription: Subscription, partitions: Sequence[int] | None, using: str) -> None:
+    if partitions is None:
+        return
+    places = ConsumerOffset.objects.using(using).filter(topic_id=subscription.topic_id, group_id=subscription.group_id)
+    known = sorted(places.values_list("partition_id", flat=True))
+    if unknown := sorted(set(partitions) - set(known)):
+        raise Refused(
+            f'Group "{subscription.group_id}" has no partition {", ".join(map(str, unknown))} of topic '
+            f'"{subscription.topic}"; it has {", ".join(map(str, known)) or "none"}.'
+        )
+    if not partitions:
+        raise Refused("Say at least one partition, or none at all to mean every one.")
+
+
+def _with_leases(subscription: Subscription, moves: list[Move], using: str) -> list[Move]:
+    leases = dict(
+        Claim.objects.using(using)
+        .filter(topic_id=subscription.topic_id, group_id=subscription.group_id, expires_at__gt=ClockTimestamp())
+        .values_list("partition_id", "worker_id")
+    )
+    return [dataclasses.replace(move, in_use=leases.get(move.partition, "")) for move in moves]
+
+
+def _apply(
+    cursor: Any,
+    subscription: Subscription,
+    moves: list[Move],
+    action: str,
+    said: dict[str, Any],
+    *,
+    actor: str,
+    using: str,
+    reason: str,
+) -> None:
+    if not moves:
+        return
+    here = {"topic_id": subscription.topic_id, "group_id": subscription.group_id}
+    cursor.execute(
+        load("move_places"),
+        {
+            **here,
+            "partitions": [move.partition for move in moves],
+            "offsets": [move.offset_after for move in moves],
+            "positions": [move.position_after for move in moves],
+            "passed": [move.passed_after for move in moves],
+        },
+    )
+    cursor.execute(load("reopen_resizes"), here)
+    record(
+        action,
+        actor=actor,
+        using=using,
+        topic=subscription.topic.name,
+        group=subscription.group_id,
+        reason=reason,
+        before={
+            "next_offsets": {str(move.partition): move.offset_before for move in moves},
+            "lag": sum(move.lag_before for move in moves),
+        },
+        after={
+            "next_offsets": {str(move.partition): move.offset_after for move in moves},
+            "lag": sum(move.lag_after for move in moves),
+            **said,
+        },
+    )

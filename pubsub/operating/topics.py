@@ -1,0 +1,240 @@
+"""Making topics, changing what they promise, and taking them away."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import connections
+from django.db.models import F, Sum
+
+from ..conf import conf
+from ..errors import InvalidSetting, InvalidTopic, Refused
+from ..journal import record
+from ..models import (
+    Claim,
+    ConsumerOffset,
+    DeadLetter,
+    DedupKey,
+    DelayedMessage,
+    LogCounter,
+    LogPartitionCounter,
+    Member,
+    Status,
+    Subscription,
+    Topic,
+)
+from ..sql import load
+from ..topic_options import OPTIONS, checked
+from ..topics import DEFAULT_TOPIC, check_name, create_topics, no_such_topic
+from ..transactions import read_committed
+from .groups import OPEN_LETTERS
+from .locking import lock_places
+from .resizing import LOCK_SEQUENCER, locked_topic, resize_locked
+
+Changes = dict[str, tuple[Any, Any]]
+"""What was changed: option → (before, after)."""
+
+
+def create_topic(name: str, *, actor: str, using: str, reason: str = "", **options: Any) -> Topic:
+    """Makes a topic. Options are those of PUBSUB["topics"]; what is not said has its default.
+
+    >>> create_topic("doctest.made", semantics="QUEUE", actor="doctest", using="default").semantics
+    'QUEUE'
+    """
+    check_name(name)
+    given = checked(name, options)
+    with read_committed(using):
+        if not create_topics(connections[using], {name: given}):
+            raise Refused(f'There is a topic "{name}" already; configure it instead.')
+        topic = Topic.objects.using(using).get(name=name)
+        _save(topic, {option: (getattr(topic, option), value) for option, value in given.items()}, using)
+        record("create", actor=actor, using=using, topic=name, reason=reason, after=_options_of(topic))
+    return topic
+
+
+def configure_topic(name: str, *, actor: str, using: str, reason: str = "", **options: Any) -> Changes:
+    """Changes options of a topic; those that are not given stay. Returns what was really changed.
+
+    Another number of partitions is a resize, see :func:`resize_topic`. A QUEUE has one group: a topic that several
+    groups read is refused.
+
+    >>> topic = create_topic("doctest.configured", actor="doctest", using="default")
+    >>> configure_topic("doctest.configured", zero_subscribers="refuse", actor="doctest", using="default")
+    {'zero_subscribers': ('keep', 'refuse')}
+    """
+    given = checked(name, options)
+    with read_committed(using) as cursor:
+        if {"total_partitions", "semantics"} & given.keys():
+            # Subscriptions come into being under this lock, and nothing is numbered while partitions change.
+            cursor.execute(LOCK_SEQUENCER)
+        topic = locked_topic(name, using)
+        changes = _differences(topic, given)
+        if changes.get("semantics", ("", ""))[1] == "QUEUE":
+            _refuse_several_groups(topic, using)
+        partitions = changes.get("total_partitions")
+        if partitions:
+            resize_locked(cursor, topic, partitions[1], actor=actor, using=using, reason=reason)
+        rest = {option: values for option, values in changes.items() if option != "total_partitions"}
+        if rest:
+            _save(topic, rest, using)
+            record(
+                "configure",
+                actor=actor,
+                using=using,
+                topic=name,
+                reason=reason,
+                before={option: before for option, (before, _) in rest.items()},
+                after={option: after for option, (_, after) in rest.items()},
+            )
+    return changes
+
+
+def sync_topics(
+    declared: Mapping[str, Mapping[str, Any]] | None = None, *, actor: str = "migrate", using: str
+) -> dict[str, Changes]:
+    """Brings topics in line with ``PUBSUB["topics"]``. Returns, for each that was made or changed, what was.
+
+    Topics that are missing are made. Options that the settings give are applied to those that exist, the number of
+    partitions included; what they do not give is left to operators, and so are topics that are not declared. Harmless
+    to repeat, and to do several times at once.
+
+    >>> sync_topics({"doctest.synced": {"total_partitions": 2}}, using="default")["doctest.synced"]
+    {'total_partitions': (None, 2)}
+    >>> sync_topics({"doctest.synced": {"total_partitions": 2}}, using="default")
+    {}
+    """
+    reason = 'PUBSUB["topics"]'
+    done: dict[str, Changes] = {}
+    for name, options in (conf().topics if declared is None else declared).items():
+        try:
+            given = checked(check_name(name), options)
+        except InvalidTopic as error:
+            raise InvalidSetting(f"{reason}: {error}") from error
+        topic = Topic.objects.using(using).filter(name=name).first()
+        if topic is None:
+            try:
+                create_topic(name, actor=actor, using=using, reason=reason, **given)
+                done[name] = {option: (None, value) for option, value in given.items()}
+                continue
+            except Refused:
+                # Somebody else has just made it, perhaps with other options.
+                topic = Topic.objects.using(using).get(name=name)
+        if _differences(topic, given):  # else no lock is taken at all
+            changes = configure_topic(name, actor=actor, using=using, reason=reason, **given)
+            if changes:
+                done[name] = changes
+    return done
+
+
+def losses(topic: Topic, using: str) -> list[str]:
+    """What would be lost with a topic, in words; nothing, if it can go. Counts nothing in the log.
+
+    >>> losses(Topic.objects.get(name="default"), "default")
+    ['what is published without a topic goes here']
+    """
+    here = {"topic_id": topic.pk}
+    found = []
+    if topic.name == DEFAULT_TOPIC:
+        found.append("what is published without a topic goes here")
+    retained = LogPartitionCounter.objects.using(using).filter(**here)
+    messages = retained.aggregate(kept=Sum(F("entries") - F("retired")))["kept"] or 0
+    if messages:
+        found.append(f"{messages:,} message{'s are' if messages != 1 else ' is'} in its log")
+    with connections[using].cursor() as cursor:
+        cursor.execute(load("waits_for_places"), here)
+        if cursor.fetchone() == (True,):
+            found.append("messages wait for their places in its log")
+    groups = list(
+        Subscription.objects.using(using)
+        .filter(**here)
+        .exclude(status=Status.CANCELLED)
+        .order_by("group_id")
+        .values_list("group_id", flat=True)[:4]
+    )
+    if groups:
+        found.append(f"groups are subscribed to it: {', '.join(groups[:3])}{', …' if len(groups) > 3 else ''}")
+    if DeadLetter.objects.using(using).filter(**here, state__in=OPEN_LETTERS).exists():
+        found.append("dead letters from it are open")
+    if DelayedMessage.objects.using(using).filter(**here).exists():
+        found.append("delayed messages wait for it")
+    return found
+
+
+def remove_topic(
+    name: str, *, actor: str, using: str, reason: str = "", force: bool = False, wait_s: float = 30
+) -> list[str]:
+    """Takes a topic away, with all that refers to it. Refused where something would be lost, unless forced.
+
+    Returns what was lost. What stands in the log stays there, unseen, until storage is cleaned: the log is shared by
+    all topics. A publisher that is not told in time publishes to a topic "undeclared-topic-N": nothing of that is lost.
+    The default topic cannot be removed.
+
+    >>> topic = create_topic("doctest.removed", actor="doctest", using="default")
+    >>> remove_topic("doctest.removed", actor="doctest", using="default")
+    []
+    """
+    if name == DEFAULT_TOPIC:
+        raise Refused(f'Topic "{name}" cannot be removed: what is published without a topic goes there.')
+    with read_committed(using) as cursor:
+        known = Topic.objects.using(using).filter(name=name).first()
+        if known is None:
+            raise no_such_topic(name, using)
+        here = {"topic_id": known.pk}
+        subscriptions = Subscription.objects.using(using).filter(**here)
+        for group in subscriptions.order_by("group_id").values_list("group_id", flat=True):
+            lock_places(name, known.pk, group, using=using, force=force, wait_s=wait_s)
+        cursor.execute(LOCK_SEQUENCER)
+        topic = locked_topic(name, using)
+        lost = losses(topic, using)
+        if lost and not force:
+            raise Refused(f'Topic "{name}" is not removed: {"; ".join(lost)}. Force it if nobody needs that.')
+        counter = LogCounter.objects.using(using).filter(**here).first()
+        before = {
+            **_options_of(topic),
+            "tip": counter.next_offset - 1 if counter else 0,
+            "groups": list(subscriptions.values_list("group_id", flat=True)),
+            "lost": lost,
+        }
+        for model in (Claim, Member, ConsumerOffset, Subscription, DelayedMessage, DedupKey):
+            model._default_manager.using(using).filter(**here).delete()
+        for statement in (
+            "DELETE FROM dead_letter_attempts USING dead_letter_queue AS letter "
+            "WHERE letter_id = letter.id AND letter.topic_id = %(topic_id)s",
+            "DELETE FROM dead_letter_queue WHERE topic_id = %(topic_id)s",
+        ):
+            cursor.execute(statement, here)
+        # The counters stay: should the number turn up again, its offsets go on where they were.
+        topic.delete(using=using)
+        record("remove", actor=actor, using=using, topic=name, reason=reason, before=before)
+    return lost
+
+
+def _options_of(topic: Topic) -> dict[str, Any]:
+    return {option: getattr(topic, option) for option in OPTIONS}
+
+
+def _differences(topic: Topic, given: Mapping[str, Any]) -> Changes:
+    return {
+        option: (getattr(topic, option), value) for option, value in given.items() if getattr(topic, option) != value
+    }
+
+
+def _save(topic: Topic, changes: Changes, using: str) -> None:
+    for option, (_, value) in changes.items():
+        setattr(topic, option, value)
+    if changes:
+        topic.save(using=using, update_fields=list(changes))
+
+
+def _refuse_several_groups(topic: Topic, using: str) -> None:
+    groups = list(
+        Subscription.objects.using(using)
+        .filter(topic=topic)
+        .exclude(status=Status.CANCELLED)
+        .order_by("created_at", "id")
+        .values_list("group_id", flat=True)
+    )
+    if len(groups) > 1:
+        raise Refused(
+            f'Topic "{topic.name}" cannot become a QUEUE, which has one group: it has {len(groups)}, '
+            f"{', '.join(groups[:5])}{', …' if len(groups) > 5 else ''}. Cancel or remove all but one first."
+        )

@@ -1,0 +1,154 @@
+"""What others can observe: signals after something has happened, and hooks around what is happening.
+
+Where nobody listens, none of this costs more than looking at an empty list. An observer that fails is logged, and
+breaks nothing. Payloads are never among the facts.
+
+Signals are Django's, and told by `tell()` after the commit, so that a receiver that uses the database has a transaction
+of its own:
+
+>>> from django.dispatch import receiver
+>>> @receiver(batch_handled)
+... def count(topic, group, passed, **facts): ...
+>>> batch_handled.disconnect(count)
+True
+
+Hooks are functions that return a context manager, entered around each call of a handler or each act of publishing:
+
+>>> import time
+>>> from contextlib import contextmanager
+>>> @around_handler.add
+... @contextmanager
+... def timed(events):
+...     begun = time.monotonic()
+...     yield
+...     print(f"{len(events)} event(s) handled in {time.monotonic() - begun:.0f} s")
+>>> around_handler.remove(timed)
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from django.dispatch import Signal
+
+from .events import Event
+
+logger = logging.getLogger("pubsub.signals")
+
+batch_handled = Signal()
+"""A batch is done, and committed: `using`, `topic`, `group`, `partition`; `passed` (events that the group's place moved
+over) and `failed` (those of them that were set aside); `seconds`; `worker_id`."""
+
+event_failed = Signal()
+"""A handler has failed, and what it was given is set aside: `using`, `topic`, `group`, `partition`; `offset` of the
+first event, `count` of events, their `transaction_id`; `attempt`; `handler`, its name; `exception`, the object;
+`retry_in_s`, seconds until the next attempt, or None if these are dead letters now."""
+
+sequenced = Signal()
+"""A pass has numbered something: `messages` (how many), `topic_ids`, `seconds`."""
+
+
+def tell(signal: Signal, **facts: Any) -> None:
+    """Sends a signal whose receivers cannot break the caller; Django logs what they raise.
+
+    >>> tell(sequenced, messages=1, topic_ids=(1,), seconds=0.01)
+    """
+    if signal.receivers:
+        signal.send_robust(sender=None, **facts)
+
+
+@dataclass(kw_only=True, slots=True)
+class Publishing:
+    """An act of publishing, as the hooks around it see it."""
+
+    topic: str
+    using: str
+    type: str = ""
+    """Of the one event; empty where many are published at once."""
+    many: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
+    """A hook may fill this: it is added to the metadata of each event. What the publisher gives goes before it."""
+    event_id: uuid.UUID | None = None
+    """Of the one event, when it is published."""
+    count: int = 0
+    """How many events were published, when they are."""
+
+
+S = TypeVar("S")
+Factory = Callable[[S], AbstractContextManager[Any, Any]]
+
+
+class Hook(Generic[S]):
+    """Calling it gives the context manager that holds all observers that were added."""
+
+    def __init__(self) -> None:
+        self._factories: tuple[Factory[S], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self._factories)
+
+    def __call__(self, subject: S) -> AbstractContextManager[Any, None]:
+        return _Observed(self._factories, subject) if self._factories else _UNOBSERVED
+
+    def add(self, factory: Factory[S]) -> Factory[S]:
+        """Adds an observer, once. Later ones are entered later, and left earlier."""
+        if factory not in self._factories:
+            self._factories = (*self._factories, factory)
+        return factory
+
+    def remove(self, factory: Factory[S]) -> None:
+        """Takes an observer away; harmless if it is not there."""
+        self._factories = tuple(present for present in self._factories if present != factory)
+
+
+around_handler: Hook[Sequence[Event]] = Hook()
+"""Entered around each call of a handler, with the events of this call: one, or all of them if it takes a batch. If the
+handler raises, the context manager sees the exception, but cannot swallow it."""
+
+around_publishing: Hook[Publishing] = Hook()
+"""Entered around each call of publish() or publish_many()."""
+
+
+def around(*events: Event) -> AbstractContextManager[Any, None]:
+    """What a consumer wraps round each call of a handler.
+
+    >>> with around():
+    ...     pass
+    """
+    return around_handler(events)
+
+
+_UNOBSERVED: AbstractContextManager[Any, None] = nullcontext()
+
+
+class _Observed(AbstractContextManager[None, None], Generic[S]):
+    """Like an ExitStack of the observers, but none of them can break, or silence, what is observed."""
+
+    def __init__(self, factories: Sequence[Factory[S]], subject: S) -> None:
+        self._factories = factories
+        self._subject = subject
+        self._entered: list[AbstractContextManager[Any]] = []
+
+    def __enter__(self) -> None:
+        for factory in self._factories:
+            try:
+                manager = factory(self._subject)
+                manager.__enter__()
+            except Exception:
+                logger.exception("an observer failed: %r", factory)
+            else:
+                self._entered.append(manager)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for manager in reversed(self._entered):
+            try:
+                manager.__exit__(kind, error, trace)
+            except Exception as raised:
+                if raised is not error:
+                    logger.exception("an observer failed: %r", manager)

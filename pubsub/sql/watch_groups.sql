@@ -1,0 +1,49 @@
+-- Looks at the heartbeats of all groups that are active. Writes only where something is different from before, so it may
+-- be done as often, and by as many, as one likes: a further miss counts only when a whole timeout has passed since the
+-- last one, and a group is dead after so many in a row.
+--
+-- While a group has members, it misses one when the last of them has been silent for its heartbeat_timeout. One whose
+-- members have all stopped in good order misses nothing for a long time. Any move of its places is a sign of life, too.
+WITH heard AS (
+    SELECT subscription.id, heartbeat_timeout, misses, last_miss_at, members.count AS members,
+           greatest(last_heartbeat_at, status_changed_at, subscription.created_at, members.heard_at, moved_at) AS heard_at,
+           members.heard_at AS member_heard_at
+    FROM outbox_topic_subscriptions AS subscription
+    CROSS JOIN LATERAL (
+        SELECT count(*), max(last_heartbeat_at) AS heard_at FROM outbox_members
+        WHERE (topic_id, group_id) = (subscription.topic_id, subscription.group_id)
+    ) AS members
+    CROSS JOIN LATERAL (
+        SELECT max(updated_at) AS moved_at FROM consumer_offsets
+        WHERE (topic_id, group_id) = (subscription.topic_id, subscription.group_id)
+    ) AS places
+    WHERE status = 'ACTIVE'
+), judged AS (
+    SELECT *, CASE WHEN members > 0 THEN heard_at <= clock_timestamp() - heartbeat_timeout
+                   ELSE %(silence_s)s::float IS NOT NULL
+                        AND heard_at <= clock_timestamp() - make_interval(secs => %(silence_s)s) END AS overdue
+    FROM heard
+), counted AS (
+    UPDATE outbox_topic_subscriptions AS subscription
+    SET misses = CASE WHEN overdue THEN subscription.misses + 1 ELSE 0 END,
+        last_miss_at = CASE WHEN overdue THEN clock_timestamp() END,
+        last_heartbeat_at = greatest(subscription.last_heartbeat_at, member_heard_at),
+        status = CASE WHEN overdue AND subscription.misses + 1 >= %(dead_after)s THEN 'DEAD' ELSE 'ACTIVE' END,
+        status_reason = CASE WHEN overdue AND subscription.misses + 1 >= %(dead_after)s
+            THEN format('nothing heard since %%s', to_char(heard_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS "UTC"'))
+            ELSE status_reason END,
+        status_changed_at = CASE WHEN overdue AND subscription.misses + 1 >= %(dead_after)s
+            THEN clock_timestamp() ELSE status_changed_at END,
+        missed = CASE WHEN overdue AND subscription.misses + 1 >= %(dead_after)s THEN NULL ELSE missed END
+    FROM judged
+    WHERE judged.id = subscription.id AND subscription.status = 'ACTIVE'
+      -- Whoever has waited here for another judge finds the row changed, and looks again.
+      AND (subscription.misses, subscription.last_miss_at) IS NOT DISTINCT FROM (judged.misses, judged.last_miss_at)
+      AND (overdue AND (subscription.last_miss_at IS NULL
+                        OR subscription.last_miss_at <= clock_timestamp() - subscription.heartbeat_timeout)
+           OR NOT overdue AND subscription.misses > 0)
+    RETURNING subscription.topic_id, subscription.group_id, subscription.misses, subscription.status, members, heard_at
+)
+SELECT topic.name, counted.group_id, misses, status, members, heard_at
+FROM counted JOIN outbox_topics AS topic ON topic.id = topic_id
+ORDER BY 1, 2

@@ -1,0 +1,111 @@
+"""A consumer in a process of its own: `python -m tests.consuming.process HANDLER SETTINGS [option of run_consumer …]`.
+
+Handlers write what they did into the table `effects`, and print it.
+"""
+
+import json
+import os
+import re
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import django
+
+django.setup()
+
+from django.core.management import call_command  # noqa: E402
+from django.db import connection  # noqa: E402
+
+from pubsub import Backoff, Delivery, Event, subscribe  # noqa: E402
+
+settings = json.loads(sys.argv[2])
+HANG_AT = "hang"
+KILL_AT = ("kill", "exit")
+
+
+def tell(*words: Any) -> None:
+    print(*words, flush=True)
+
+
+def note(event: Event) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO effects (payload, worker) VALUES (%s, %s)", [json.dumps(event.payload), str(os.getpid())]
+        )
+
+
+def say(event: Event) -> None:
+    tell("handled", json.dumps(event.payload), event.attempt)
+
+
+def plain(event: Event) -> None:
+    note(event)
+    say(event)
+
+
+def deadly(event: Event) -> None:
+    """Notes, then dies where it is told to."""
+    note(event)
+    tell("begins", json.dumps(event.payload), event.attempt)
+    if event.payload == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if event.payload == "exit":
+        os._exit(7)
+
+
+def hanging(event: Event) -> None:
+    tell("begins", json.dumps(event.payload))
+    note(event)
+    while event.payload == HANG_AT:
+        signal.pause()
+
+
+def hungry(event: Event) -> None:
+    if event.payload == "eat":
+        resource.setrlimit(resource.RLIMIT_AS, (settings["bytes"], settings["bytes"]))
+        eaten = []
+        while True:
+            eaten.append(bytearray(10_000_000))
+    note(event)
+
+
+def slow(event: Event) -> None:
+    """Says when it begins, and goes on when it is told to."""
+    tell("begins", json.dumps(event.payload), event.attempt)
+    note(event)
+    sys.stdin.readline()
+    tell("continues", json.dumps(event.payload))
+
+
+def counting(event: Event) -> None:
+    pass
+
+
+handlers: dict[str, Callable[[Event], Any]] = {
+    each.__name__: each for each in (plain, deadly, hanging, hungry, slow, counting)
+}
+retry = settings.get("retry", [])
+subscribe(
+    settings.get("topic", "work"),
+    group=settings.get("group", "readers"),
+    start="earliest",
+    delivery=Delivery(settings.get("delivery", "transactional")),
+    on_failure=settings.get("on_failure", "dead_letter"),
+    retry=Backoff(**retry) if isinstance(retry, dict) else retry,
+)(handlers[sys.argv[1]])
+
+if lease_s := settings.get("lease_s"):
+    from django.test import override_settings
+
+    override_settings(PUBSUB={"lease_s": lease_s}).enable()
+options = ["--topic", settings.get("topic", "work"), "--group", settings.get("group", "readers"), *sys.argv[3:]]
+try:
+    call_command("run_consumer", *options)
+finally:
+    # Not getrusage(), in which the process that this one was forked from counts, too.
+    status = Path("/proc/self/status").read_text()
+    tell("peak_kb", re.search(r"VmHWM:\s+(\d+) kB", status)[1])

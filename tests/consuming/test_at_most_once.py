@@ -1,0 +1,137 @@
+"""At most once: nothing is handled twice, and what may have been handled is there for people to look at."""
+
+from typing import Any
+
+import pytest
+from psycopg.errors import AdminShutdown
+
+from pubsub import Delivery, RetryLater, dead_letters
+from pubsub.models import Claim, DeadLetter
+
+from ..handlers import Recorder, declare, drain
+from .helpers import (
+    claims,
+    consumer,
+    effects,
+    lag,
+    leaseholder,
+    look_for_work,
+    next_offset,
+    number,
+    place_of,
+    publish_each,
+    publish_together,
+    states,
+    wait_until,
+)
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work")]
+
+
+def once(handler: Any, **options: Any) -> Any:
+    return declare(handler, topic="work", delivery=Delivery.AT_MOST_ONCE, **options)
+
+
+def test_the_place_moves_first() -> None:
+    publish_each(*range(5))
+    places: list[int] = []
+    drain(once(lambda event: places.append(next_offset())), batch_size=3)
+    assert places == [4, 4, 4, 6, 6]
+    assert (lag(), claims()) == (0, [])
+
+
+@pytest.mark.parametrize("error", [ValueError(), RetryLater(0), AdminShutdown(), SystemExit()])
+@pytest.mark.parametrize("batch", [False, True])
+def test_nothing_is_tried_twice_whatever_the_reason(error: BaseException, batch: bool) -> None:
+    publish_each(1, 2, 3)
+    calls: list[Any] = []
+
+    def handler(given: Any) -> None:
+        for event in given if batch else [given]:
+            calls.append(event.payload)
+            if event.payload == 2:
+                raise error
+
+    if isinstance(error, SystemExit) and batch:
+        pytest.skip("as with any other")
+    drain(once(handler, batch=batch))
+    if batch:
+        assert calls == [1, 2]
+        assert states() == [(1, "dead"), (2, "dead"), (3, "dead")]
+    else:
+        assert calls == [1, 2, 3]
+        assert states() == [(2, "dead")]
+    assert (lag(), claims()) == (0, [])
+
+
+def test_a_transaction_may_be_cut_but_no_event_is_lost() -> None:
+    publish_together(*range(7))
+    handler = Recorder()
+    drain(once(handler), batch_size=3)
+    assert handler.payloads == list(range(7))
+
+
+def test_what_a_dead_worker_had_in_hand_becomes_dead_letters_though_nothing_new_comes() -> None:
+    publish_each(1, 2)
+    number()
+    handler = Recorder()
+    place = place_of(once(handler))
+    with leaseholder("dies", renews=False) as dies:
+        assert dies._take(place, 10)
+    assert [work["is_taken"] for work in look_for_work(place.declared)] == [True], "it may live"
+    Claim.objects.update(expires_at="2000-01-01T00:00:00Z")
+    drain(place.declared)
+    assert handler.events == []
+    assert states() == [(1, "dead"), (2, "dead")]
+    assert {letter.exception_class for letter in DeadLetter.objects.all()} == {"pubsub.errors.WorkerDied"}
+    assert claims() == []
+
+
+@pytest.mark.parametrize("on_failure", ["dead_letter", "stop", "park_key"])
+def test_also_where_a_replay_comes_first(on_failure: str) -> None:
+    publish_each("bad", key="other")
+    drain(once(Recorder(fails=lambda event: True)))
+    publish_each(1, 2)
+    number()
+    handler = Recorder()
+    place = place_of(once(handler))
+    with leaseholder("dies", renews=False) as dies:
+        assert dies._take(place, 10)
+    dead_letters.replay([DeadLetter.objects.get().pk], "default")
+    Claim.objects.update(expires_at="2000-01-01T00:00:00Z")
+    drain(once(handler, on_failure=on_failure))
+    assert handler.payloads == ["bad"]
+    assert states() == [("bad", "resolved"), (1, "dead"), (2, "dead")]
+    assert claims() == []
+
+
+def test_no_event_is_handled_before_its_transaction_turns_out_to_have_to_wait() -> None:
+    publish_each("bad", key="a")
+    handler = Recorder(fails=lambda event: event.payload == "bad" and event.attempt == 1)
+    declaration = once(handler, on_failure="park_key")
+    drain(declaration)
+    from django.db import transaction
+
+    from pubsub import publish
+
+    with transaction.atomic():
+        publish("work", "free", key="b")
+        publish("work", "blocked", key="a")
+    drain(declaration)
+    assert handler.payloads == ["bad"]
+    dead_letters.replay([DeadLetter.objects.get(payload="bad").pk], "default")
+    drain(declaration)
+    assert handler.payloads == ["bad", "bad", "free", "blocked"]
+
+
+def test_a_killed_process(effects_table: None) -> None:
+    publish_each("one", "kill", "three")
+    with consumer("deadly", delivery="at_most_once") as process:
+        process.wait_for('begins "kill"')
+        assert process.ends() == -9
+    with consumer("deadly", delivery="at_most_once") as process:
+        wait_until(lambda: len(states()) == 3, "they are dead letters, at once, as its connection is gone")
+        publish_each("four")
+        process.wait_for('begins "four"')
+    assert effects() in (["one", "kill"], ["one", "kill", "four"])
+    assert states() == [("one", "dead"), ("kill", "dead"), ("three", "dead")]

@@ -1,0 +1,240 @@
+"""Events that kill: each ends as a dead letter after a few workers, and takes no other event with it."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+from psycopg.errors import AdminShutdown
+
+from pubsub import Event, dead_letters
+from pubsub.guarding import MOST_DEATHS, count_attempt
+from pubsub.models import Attempt, Claim, DeadLetter
+
+from ..handlers import Recorder, declare, drain
+from .helpers import (
+    claims,
+    consumer,
+    effects,
+    lag,
+    look_for_work,
+    number,
+    place_of,
+    publish_each,
+    publish_together,
+    states,
+)
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work")]
+
+
+def die_until_drained(**settings: Any) -> int:
+    """Starts one worker after the other, until one has nothing left to do. Returns how many died."""
+    for deaths in range(12):
+        with consumer("deadly", "--drain", "--wait-period-ms", 20, **settings) as process:
+            code = process.ends()
+            if code == 0:
+                return deaths
+            assert code in (-9, 7), process.lines.queue
+    raise AssertionError("they die and die")
+
+
+@pytest.mark.parametrize("way", ["kill", "exit"])
+def test_transactional_the_others_are_handled_exactly_once(way: str, effects_table: None) -> None:
+    publish_each(1, 2)
+    publish_together(3, way, 4)
+    publish_each(5)
+    assert die_until_drained() == 1 + MOST_DEATHS
+    assert effects() == [1, 2, 5]
+    assert states() == [(3, "dead"), (way, "dead"), (4, "dead")]
+    letter = DeadLetter.objects.get(payload=way)
+    assert (letter.exception_class, letter.attempts) == ("pubsub.errors.WorkerDied", MOST_DEATHS)
+    assert (lag(), claims()) == (0, [])
+
+
+def test_at_least_once_the_others_are_all_handled_and_the_first_deaths_alone_repeat_some(effects_table: None) -> None:
+    publish_each(1, "kill", 3)
+    assert die_until_drained(delivery="at_least_once") <= 1 + MOST_DEATHS
+    done = effects()
+    assert done.count(3) == 1
+    assert 1 <= done.count(1) <= 2
+    assert done.count("kill") <= 1 + MOST_DEATHS
+    assert states() == [("kill", "dead")]
+    assert DeadLetter.objects.get().exception_class == "pubsub.errors.WorkerDied"
+    assert (lag(), claims()) == (0, [])
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
+def test_also_when_it_is_tried_again(delivery: str, effects_table: None) -> None:
+    publish_each("kill", "fine")
+    drain(
+        declare(
+            Recorder(fails=lambda event: event.payload == "kill"),
+            topic="work",
+            delivery=delivery,
+        )
+    )
+    assert states() == [("kill", "dead")]
+    dead_letters.replay([DeadLetter.objects.get().pk], "default")
+    deaths = die_until_drained(delivery=delivery)
+    assert deaths == (2 if delivery == "transactional" else 1), "the first death of a transaction leaves no trace"
+    assert states() == [("kill", "dead")]
+    letter = DeadLetter.objects.get()
+    assert (letter.exception_class, letter.attempts) == ("pubsub.errors.WorkerDied", 2)
+    assert "WorkerDied" in Attempt.objects.latest("id").exception_class
+    assert claims() == []
+
+
+def abort_with_the_place_locked() -> None:
+    """As a worker does that dies."""
+    with psycopg.connect(**connection_parameters()) as dying:
+        dying.execute("SELECT FROM consumer_offsets FOR UPDATE")
+        dying.rollback()
+
+
+def connection_parameters() -> dict[str, Any]:
+    parameters = connection.get_connection_params()
+    return {name: value for name, value in parameters.items() if name not in ("context", "cursor_factory")}
+
+
+def test_a_death_is_seen_by_the_lock_that_it_left() -> None:
+    publish_each(1)
+    number()
+    place = place_of(declare(Recorder(), topic="work"))
+    assert [work["suspect"] for work in look_for_work(place.declared)] == [False]
+    abort_with_the_place_locked()
+    assert [work["suspect"] for work in look_for_work(place.declared)] == [True]
+    with transaction.atomic():
+        connection.cursor().execute("SELECT FROM consumer_offsets FOR UPDATE")
+    assert [work["suspect"] for work in look_for_work(place.declared)] == [False]
+
+
+def test_a_database_that_fails_again_and_again_is_no_death() -> None:
+    publish_each(1, 2)
+    attempts: list[int] = []
+
+    def handler(event: Event) -> None:
+        attempts.append(event.attempt)
+        if len(attempts) < 9:
+            raise AdminShutdown
+
+    drain(declare(handler, topic="work"), wait_period_ms=1)
+    assert set(attempts) == {1}
+    assert not DeadLetter.objects.exists()
+    assert (lag(), claims()) == (0, [])
+
+
+def test_nor_while_an_event_is_tried_again() -> None:
+    publish_each("bad")
+    attempts: list[int] = []
+
+    def handler(event: Event) -> None:
+        attempts.append(event.attempt)
+        if len(attempts) < 3:
+            raise ValueError("the first")
+        if len(attempts) < 8:
+            raise AdminShutdown
+
+    drain(declare(handler, topic="work", retry=[0]), wait_period_ms=1)
+    assert attempts == [1, 1, 2, 2, 2, 2, 2, 2]
+    assert states() == [("bad", "resolved")]
+    assert not Attempt.objects.filter(exception_class__contains="WorkerDied").exists()
+
+
+def test_a_connection_that_is_cut_in_a_guarded_attempt_is_no_death() -> None:
+    publish_each(1)
+    calls: list[int] = []
+
+    def handler(event: Event) -> None:
+        calls.append(event.attempt)
+        if len(calls) < 6:
+            with psycopg.connect(**connection_parameters(), autocommit=True) as other:
+                pid = connection.connection.info.backend_pid
+                other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+            connection.cursor().execute("SELECT 1")
+
+    drain(declare(handler, topic="work"), wait_period_ms=1)
+    assert calls == [1] * 6
+    assert not DeadLetter.objects.exists()
+    assert claims() == []
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_nor_is_one_that_the_handler_hides(raises: bool) -> None:
+    publish_each(1, 2)
+    calls: list[Any] = []
+
+    def handler(event: Event) -> None:
+        calls.append(event.payload)
+        if calls.count(1) < 4 and event.payload == 1:
+            try:
+                with transaction.atomic():
+                    with psycopg.connect(**connection_parameters(), autocommit=True) as other:
+                        pid = connection.connection.info.backend_pid
+                        other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+                    connection.cursor().execute("SELECT 1")
+            except Exception:
+                if raises:
+                    raise ValueError("something has gone wrong") from None
+
+    drain(declare(handler, topic="work"), wait_period_ms=1)
+    assert calls[-2:] == [1, 2]
+    assert not DeadLetter.objects.exists()
+
+
+def test_an_attempt_that_was_counted_and_not_made_is_counted_back() -> None:
+    publish_each(1)
+    number()
+    place = place_of(declare(Recorder(), topic="work"))
+    from pubsub.guarding import uncount_attempt
+
+    first = count_attempt(place, 10, "one")
+    second = count_attempt(place, 10, "two")
+    assert first
+    assert second
+    assert [first.attempt, second.attempt] == [1, 2]
+    uncount_attempt(place, second, "two")
+    assert claims() == [(1, 1, 1)]
+
+
+def test_the_guard_ends_behind_what_the_dead_worker_may_have_had() -> None:
+    publish_each(*range(6))
+    number()
+    handler = Recorder()
+    declaration = declare(handler, topic="work")
+    place = place_of(declaration)
+    abort_with_the_place_locked()
+    assert count_attempt(place, 4, "died")
+    assert claims() == [(1, 4, 1)]
+    seen: list[list[tuple[int, int, int]]] = []
+
+    def watching(event: Event) -> None:
+        seen.append(claims())
+
+    drain(declare(watching, topic="work"), batch_size=4)
+    assert [bool(found) for found in seen] == [True] * 4 + [False] * 2
+    assert seen[0] == [(1, 4, 2)], "counted before it is made"
+    assert Claim.objects.count() == 0
+
+
+def test_short_transaction_ids_are_told_apart_over_the_end_of_their_range() -> None:
+    """A row's xmax says the last 32 bits of a transaction's number; the rest is worked out."""
+    with psycopg.connect(**connection_parameters(), autocommit=True) as session:
+
+        def was_aborted(end: str) -> bool:
+            session.execute("BEGIN")
+            (number_,) = session.execute("SELECT pg_current_xact_id()::xid::text").fetchone() or ("",)
+            session.execute(end)
+            (answer,) = session.execute("SELECT pubsub_was_aborted_v1(%s::xid)", [number_]).fetchone() or (None,)
+            return bool(answer)
+
+        assert was_aborted("ROLLBACK")
+        assert not was_aborted("COMMIT")
+        # In the future of this range, so it is of the range before, of which in a young cluster there is none.
+        for never in ("0", "4294967295", "3000000000"):
+            assert session.execute("SELECT pubsub_was_aborted_v1(%s::xid)", [never]).fetchone() == (False,)
+        with psycopg.connect(**connection_parameters()) as other:
+            (running,) = other.execute("SELECT pg_current_xact_id()::xid::text").fetchone() or ("",)
+            assert session.execute("SELECT pubsub_was_aborted_v1(%s::xid)", [running]).fetchone() == (False,)
+            other.rollback()
+            assert session.execute("SELECT pubsub_was_aborted_v1(%s::xid)", [running]).fetchone() == (True,)

@@ -1,0 +1,139 @@
+"""Where the database's transactions are strict by default, and where no session lasts: the same promises."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection, connections, transaction
+
+from pubsub import Delivery, Event, dead_letters, publish
+from pubsub.models import Claim, DeadLetter
+from pubsub.subscribing import enrol
+from pubsub.worker import Worker
+
+from ..handlers import Recorder, declare, drain
+from ..sequencing.pgbouncer import through_pooler as through_pooler
+from .helpers import (
+    Running,
+    claims,
+    effects,
+    lag,
+    leaseholder,
+    look_for_work,
+    note,
+    number,
+    place_of,
+    publish_each,
+    states,
+    wait_until,
+)
+
+MODES = list(Delivery)
+pytestmark = [pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def session(transactional_db: None) -> Iterator["psycopg.Connection[Any]"]:
+    """Straight to the server, also where Django's connections go through a pooler."""
+    parameters = connection.get_connection_params()
+    known = {name: value for name, value in parameters.items() if name not in ("context", "cursor_factory")}
+    with psycopg.connect(**known, autocommit=True) as direct:
+        yield direct
+
+
+@pytest.fixture(params=["repeatable read", "serializable"])
+def strict(request: pytest.FixtureRequest, session: "psycopg.Connection[Any]") -> Iterator[None]:
+    name = connection.ops.quote_name(connection.settings_dict["NAME"])
+    session.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = '{request.param}'")
+    connection.close()
+    yield
+    session.execute(f"ALTER DATABASE {name} RESET default_transaction_isolation")
+    connection.close()
+
+
+def promises(mode: Delivery) -> None:
+    """Several workers, failures and retries: each effect as often as the mode says, in order."""
+    for n in range(5):
+        with transaction.atomic():
+            for key in range(10):
+                publish("wide", [key, n], key=key)
+
+    def handler(event: Event) -> None:
+        note(event.payload)
+        if event.payload == [3, 2] and event.attempt < 2:
+            raise ValueError
+
+    retry = () if mode is Delivery.AT_MOST_ONCE else (0,)
+    declaration = declare(handler, topic="wide", delivery=mode, retry=retry, on_failure="park_key")
+    enrol([declaration], "default")
+    number()
+    workers = [Worker([declaration], using="default", batch_size=4, wait_period_ms=10, listen=False) for _ in range(3)]
+    running = [Running(worker.run) for worker in workers]
+    try:
+        wait_until(lambda: lag() == 0 and not claims() and not due(), "all is done", 60)
+    finally:
+        for worker in workers:
+            worker.stop()
+    for each in running:
+        each.result()
+    done = effects()
+    if mode is Delivery.TRANSACTIONAL:
+        assert len(done) == 50
+    for key in range(10):
+        firsts = list(dict.fromkeys(n for key_, n in done if key_ == key))
+        if mode is Delivery.AT_MOST_ONCE:
+            assert len(firsts) == len([each for each in done if each[0] == key])
+        else:
+            assert set(firsts) == set(range(5))
+    assert ("dead" in {state for _, state in states()}) == (mode is Delivery.AT_MOST_ONCE)
+
+
+def due() -> bool:
+    return DeadLetter.objects.filter(state="retrying").exists()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_strict_transactions(mode: Delivery, strict: None, wide: str, effects_table: None) -> None:
+    promises(mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_through_a_pooler(mode: Delivery, wide: str, effects_table: None, through_pooler: None) -> None:
+    promises(mode)
+
+
+def test_leases_through_a_pooler(work: str, session: "psycopg.Connection[Any]", through_pooler: None) -> None:
+    publish_each(1, 2)
+    number()
+    handler = Recorder()
+    place = place_of(declare(handler, topic="work", delivery=Delivery.AT_LEAST_ONCE))
+    with leaseholder("one", 1) as one, leaseholder("two", 1) as two:
+        lease = one._take(place, 10)
+        assert lease
+        (first,) = session.execute("SELECT expires_at FROM consumer_claims").fetchone() or (None,)
+        wait_until(lambda: Claim.objects.get().expires_at > first, "it is renewed")
+        assert Claim.objects.get().lock_key is None, "nobody's session can be watched here"
+        assert two.consume(place, 10).passed == 0
+        assert [found["is_taken"] for found in look_for_work(place.declared, "two")] == [True]
+    assert (
+        session.execute(
+            "SELECT FROM pg_locks WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            " AND locktype = 'advisory' AND classid = x'70756274'::int"
+        ).fetchone()
+        is None
+    )
+    with leaseholder("two", 1) as two:
+        wait_until(lambda: two.consume(place, 10).passed == 1, "taken over when the lease has ended")
+        assert two.consume(place, 10).passed == 1
+    assert handler.payloads == [1, 2]
+    assert (lag(), claims()) == (0, [])
+
+
+def test_a_retry_through_a_pooler(work: str, through_pooler: None) -> None:
+    publish_each(1)
+    drain(declare(Recorder(fails=lambda event: True), topic="work"))
+    dead_letters.replay([DeadLetter.objects.get().pk], "default")
+    drain(declare(Recorder(), topic="work"))
+    assert states() == [(1, "resolved")]
+    assert not connections["default"].in_atomic_block

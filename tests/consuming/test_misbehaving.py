@@ -1,0 +1,242 @@
+"""Handlers that do what they must not: it costs their own events, and nobody else's effects are lost or doubled."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from pubsub import Event
+from pubsub.models import DeadLetter
+
+from ..handlers import declare, drain
+from .helpers import claims, consumer, effects, lag, note, publish_each, publish_together, states
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work", "effects_table")]
+
+
+def sql(statement: str) -> Callable[[], Any]:
+    return lambda: connection.cursor().execute(statement)
+
+
+def swallow(what: Callable[[], Any]) -> Callable[[], Any]:
+    def call() -> None:
+        try:
+            what()
+        except Exception:
+            return
+
+    return call
+
+
+def swallow_in_savepoint() -> None:
+    try:
+        with transaction.atomic():
+            sql("SELECT 1 / 0")()
+    except Exception:
+        return
+
+
+def set_role() -> None:
+    sql("SET ROLE pg_read_all_data")()
+
+
+def raise_(error: BaseException) -> Callable[[], Any]:
+    def call() -> None:
+        raise error
+
+    return call
+
+
+MISDEEDS: dict[str, Callable[[], Any]] = {
+    "commits by SQL": sql("COMMIT"),
+    "commits in lower case": sql("  commit work"),
+    "commits behind a comment": sql("/* now */ -- really\n COMMIT"),
+    "commits in a second statement": sql("SELECT 1; COMMIT"),
+    "rolls back by SQL": sql("ROLLBACK"),
+    "ends": sql("END"),
+    "prepares": sql("PREPARE TRANSACTION 'mine'"),
+    "commits by Django": lambda: connection.commit(),
+    "rolls back by Django": lambda: connection.rollback(),
+    "commits by psycopg": lambda: connection.connection.commit(),
+    "rolls back by psycopg": lambda: connection.connection.rollback(),
+    "closes by Django": lambda: connection.close(),
+    "closes by psycopg": lambda: connection.connection.close(),
+    "leaves a broken transaction": swallow(sql("SELECT 1 / 0")),
+    "says that all is to be undone": lambda: transaction.set_rollback(True),
+    "moves the search path": sql("SET search_path TO nowhere"),
+    "becomes somebody who only reads": set_role,
+    "leaves the process": raise_(SystemExit(1)),
+    "is cancelled": raise_(asyncio.CancelledError()),
+    "uses a cursor that is closed": lambda: _closed_cursor().execute("SELECT 1"),
+    "runs out of memory": raise_(MemoryError()),
+    "recurses without end": lambda: _recurse(0),
+}
+
+
+def _closed_cursor() -> Any:
+    cursor = connection.cursor()
+    cursor.close()
+    return cursor
+
+
+def _recurse(depth: int) -> int:
+    return _recurse(depth + 1) + 1
+
+
+@pytest.mark.parametrize("name", MISDEEDS)
+def test_transactional_effects_of_the_others_exactly_once(name: str) -> None:
+    publish_each(1)
+    publish_together(2, "bad", 3)
+    publish_each(4, 5)
+
+    def handler(event: Event) -> None:
+        note(event.payload)
+        if event.payload == "bad":
+            MISDEEDS[name]()
+            if name.startswith(("commits", "rolls", "ends")):
+                note("after")
+
+    drain(declare(handler, topic="work"), wait_period_ms=1)
+    assert effects() == [1, 4, 5]
+    assert states() == [(2, "dead"), ("bad", "dead"), (3, "dead")]
+    assert (lag(), claims()) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "name", ["commits by SQL", "closes by Django", "moves the search path", "rolls back by psycopg"]
+)
+def test_also_in_a_retry(name: str) -> None:
+    publish_each("bad", 1)
+    attempts: list[int] = []
+
+    def handler(event: Event) -> None:
+        note(event.payload)
+        if event.payload == "bad":
+            attempts.append(event.attempt)
+            if event.attempt == 1:
+                raise ValueError
+            MISDEEDS[name]()
+
+    drain(declare(handler, topic="work", retry=[0]), wait_period_ms=1)
+    assert effects() == [1]
+    assert states() == [("bad", "dead")]
+    assert DeadLetter.objects.get().attempts == 2
+    assert attempts[-1] == 2
+
+
+@pytest.mark.parametrize("name", ["moves the search path", "becomes somebody who only reads"])
+def test_what_shows_only_when_the_place_is_moved_is_the_fault_of_the_last_event(name: str) -> None:
+    publish_each(1, "bad")
+
+    def handler(event: Event) -> None:
+        note(event.payload)
+        if event.payload == "bad":
+            MISDEEDS[name]()
+
+    drain(declare(handler, topic="work"), wait_period_ms=1)
+    assert effects() == [1]
+    assert states() == [("bad", "dead")]
+    assert lag() == 0
+
+
+HARMLESS: dict[str, Callable[[], Any]] = {
+    "rolls back to a savepoint": lambda: [sql(each)() for each in ("SAVEPOINT s", "ROLLBACK TO s", "RELEASE s")],
+    "rolls back to one in other words": lambda: [
+        sql(each)() for each in ("SAVEPOINT s", "rollback work to savepoint s", "RELEASE s")
+    ],
+    "speaks of it": sql("SELECT 'a; COMMIT', $q$; ROLLBACK$q$, 1 AS \"; END\""),
+    "fails in a savepoint": swallow_in_savepoint,
+    "is refused and goes on": swallow(sql("COMMIT")),
+    "gives up a savepoint by exception": lambda: swallow(lambda: _give_up())(),
+    "asks case by case": sql("SELECT CASE WHEN true THEN 1 END; SELECT 2"),
+}
+
+
+def _give_up() -> None:
+    with transaction.atomic():
+        note("undone")
+        raise ValueError
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_a_handler_may_do(name: str) -> None:
+    publish_each(1, "does", 2)
+
+    def handler(event: Event) -> None:
+        if event.payload == "does":
+            HARMLESS[name]()
+        note(event.payload)
+
+    drain(declare(handler, topic="work"))
+    assert effects() == [1, "does", 2]
+    assert states() == []
+
+
+@pytest.mark.parametrize("name", ["commits by SQL", "closes by psycopg", "moves the search path", "is cancelled"])
+def test_at_least_once_none_of_it_keeps_the_others_waiting(name: str) -> None:
+    publish_each(1, "bad", 2)
+
+    def handler(event: Event) -> None:
+        if event.payload == "bad":
+            MISDEEDS[name]()
+        note(event.payload)
+
+    drain(declare(handler, topic="work", delivery="at_least_once"), wait_period_ms=1)
+    done = effects()
+    assert [payload for payload in done if payload != "bad"] == [1, 2]
+    assert done.count("bad") + len(states()) == 1
+    assert (lag(), claims()) == (0, [])
+
+
+def test_asynchronous_orm_calls_are_in_the_handlers_transaction() -> None:
+    from pubsub.models import Topic
+
+    publish_each("good", "bad")
+    inside: list[Any] = []
+
+    async def handler(event: Event) -> None:
+        created = await Topic.objects.acreate(name=f"by {event.payload}")
+        from asgiref.sync import sync_to_async
+
+        inside.append(await sync_to_async(lambda: connection.in_atomic_block)())
+        assert await Topic.objects.filter(pk=created.pk).aexists()
+        if event.payload == "bad":
+            raise ValueError
+
+    drain(declare(handler, topic="work"))
+    assert set(inside) == {True}
+    assert [topic.name for topic in Topic.objects.filter(name__startswith="by ")] == ["by good"]
+    assert states() == [("bad", "dead")]
+
+
+def test_a_handler_that_hangs_is_ended_and_seen(tmp_path: Any) -> None:
+    publish_each(1, "hang")
+    liveness = tmp_path / "alive"
+    with consumer("hanging", "--shutdown-timeout", 1, "--liveness-file", liveness, "--wait-period-ms", 50) as process:
+        process.wait_for('begins "hang"')
+        old = liveness.stat().st_mtime_ns
+        process.send(15)
+        process.wait_for("Finishing what is in hand, for 1 s at most")
+        process.wait_for("Not finished in time: readers on partition 0")
+        assert process.ends() == 3
+        assert liveness.stat().st_mtime_ns == old, "nobody says that it lives while a handler hangs"
+    assert effects() == []
+    publish_each(2)
+    with consumer("hanging") as process:
+        process.wait_for("begins 1")
+        process.wait_for('begins "hang"')
+        process.send(15)
+        process.wait_for("Finishing")
+        process.send(15)
+        assert process.ends() == -15, "the second one forces"
+
+
+def test_a_handler_that_fills_the_memory_costs_its_own_event() -> None:
+    publish_each(1, "eat", 2)
+    with consumer("hungry", "--drain", bytes=1_200_000_000) as process:
+        code = process.ends()
+    assert code == 0, process.lines.queue
+    assert effects() == [1, 2]
+    assert states() == [("eat", "dead")]

@@ -1,0 +1,72 @@
+"""Where a new group begins, on a log that is long, and who may read a queue."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from pubsub import publish_many
+from pubsub.errors import InvalidSubscription
+from pubsub.models import ConsumerLag, Topic
+from pubsub.subscribing import enrol
+
+from ..handlers import Recorder, declare, drain
+from .helpers import lag, number, publish_each, topic_of
+
+pytestmark = [pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def long_log() -> dt.datetime:
+    """30,000 messages, a second apart. Returns when the first was published."""
+    topic_of(4, "long")
+    first = timezone.now().replace(microsecond=0) - dt.timedelta(days=2)
+    with transaction.atomic():
+        publish_many("long", ({"payload": n, "key": n % 50} for n in range(30_000)))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE outbox_message_t SET created_at = %s::timestamptz + (payload::text || ' s')::interval", [first]
+        )
+        cursor.execute("ANALYZE outbox_message_t, log_entry")
+    number()
+    return first
+
+
+def begins(start: Any, group: str) -> int:
+    """How many events a group that starts there has before it."""
+    enrol([declare(Recorder(), topic="long", group=group, start=start)], "default")
+    return sum(ConsumerLag.objects.filter(group_id=group).values_list("lag", flat=True))
+
+
+def test_offsets_and_times(long_log: dt.datetime) -> None:
+    assert begins("earliest", "earliest") == 30_000
+    assert begins("latest", "latest") == 0
+    assert begins(1, "one") == 30_000
+    assert begins(12_346, "middle") == 30_000 - 12_345
+    assert begins(30_000, "last") == 1
+    assert begins(30_001, "next") == 0
+    for n in (0, 1, 15_000, 29_999):
+        assert begins(long_log + dt.timedelta(seconds=n), f"at {n}") == 30_000 - n
+    assert begins(long_log - dt.timedelta(days=1000), "before all") == 30_000
+    assert begins(timezone.now() + dt.timedelta(days=1), "in the future") == 0
+
+
+def test_what_is_handled_from_an_offset_on(long_log: dt.datetime) -> None:
+    handler = Recorder()
+    drain(declare(handler, topic="long", start=29_990))
+    assert sorted(handler.offsets) == list(range(29_990, 30_001))
+    assert lag() == 0
+
+
+def test_a_queue_is_for_one_group() -> None:
+    Topic.objects.create(name="queue", semantics="QUEUE", total_partitions=1)
+    handler = Recorder()
+    first = declare(handler, topic="queue", group="first")
+    enrol([first], "default")
+    with pytest.raises(InvalidSubscription, match='"queue" is a queue, and group "first" works on it'):
+        drain(declare(Recorder(), topic="queue", group="second"))
+    publish_each(1, 2, topic="queue")
+    drain(first)
+    assert handler.payloads == [1, 2]

@@ -1,0 +1,16 @@
+from collections.abc import Iterator
+
+import pytest
+from django.test import override_settings
+
+from .helpers import ROWS, small_partitions
+
+
+@pytest.fixture
+def small(transactional_db: None) -> Iterator[None]:
+    """A log in storage partitions of a few rows."""
+    with override_settings(PUBSUB={"partition_rows": ROWS}), small_partitions():
+        yield
+    from pubsub.storage import make_partitions_ahead
+
+    make_partitions_ahead("default")

@@ -1,0 +1,99 @@
+"""System checks: what settings and the database have to say, before anything goes wrong."""
+
+import sys
+from typing import Any
+
+import pytest
+from django.core import checks
+from django.db import connection, connections
+from django.test import override_settings
+
+from pubsub import subscribing
+from pubsub.checks import check_database, check_poolers, check_settings
+from pubsub.subscribing import Registry
+from tests.handlers import Recorder, declare
+
+from ..sequencing.conftest import new_session, session  # noqa: F401
+from ..sequencing.pgbouncer import through_pooler  # noqa: F401
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    registry = Registry()
+    monkeypatch.setattr(subscribing, "registry", registry)
+    return registry
+
+
+def found(databases: Any = ("default",)) -> list[str]:
+    return [f"{message.id} {message.msg}" for message in check_database(databases=databases)]
+
+
+def test_here_nothing_is_wrong(registry: Registry) -> None:
+    registry.add(declare(Recorder()))
+    registry.add(declare(Recorder(), topic="*", group="all"))
+    assert found() == []
+    assert check_poolers() == []
+
+
+def test_without_a_database_nothing_is_asked() -> None:
+    assert check_database(databases=None) == []
+
+
+def test_a_handler_of_a_topic_that_nobody_made_is_reported_with_the_nearest_name(registry: Registry) -> None:
+    registry.add(declare(Recorder(), topic="defualt"))
+    (message,) = check_database(databases=["default"])
+    assert (message.id, message.level) == ("pubsub.W003", checks.WARNING)
+    assert message.msg == 'tests.handlers.Recorder handles topic "defualt", which does not exist on "default".'
+    assert str(message.hint).startswith('Did you mean "default"? ')
+    with override_settings(PUBSUB={"topics": {"defualt": {}}}):
+        assert found() == []
+    with override_settings(PUBSUB={"unknown_topic": "create"}):
+        assert found() == []
+
+
+def test_before_the_first_migrate_handlers_are_not_judged(registry: Registry) -> None:
+    registry.add(declare(Recorder(), topic="defualt"))
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE outbox_topics RENAME TO elsewhere")
+    try:
+        assert found() == []
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE elsewhere RENAME TO outbox_topics")
+
+
+@pytest.mark.usefixtures("through_pooler")
+def test_a_transaction_pooler_is_found_by_asking(registry: Registry) -> None:
+    assert [message.split()[0] for message in found()] == ["pubsub.W002"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sign"),
+    [
+        ("PORT", "6432", "port 6432 is PgBouncer's"),
+        ("PORT", 6432, "port 6432 is PgBouncer's"),
+        ("HOST", "db-pooler.example.com", "its host is db-pooler.example.com"),
+        ("DISABLE_SERVER_SIDE_CURSORS", True, "DISABLE_SERVER_SIDE_CURSORS is set"),
+    ],
+)
+def test_what_looks_like_a_pooler_is_only_mentioned(
+    monkeypatch: pytest.MonkeyPatch, option: str, value: Any, sign: str
+) -> None:
+    monkeypatch.setitem(connections.settings["default"], option, value)
+    monkeypatch.delitem(connections.settings, "other")
+    (message,) = check_poolers()
+    assert (message.id, message.level) == ("pubsub.I001", checks.INFO)
+    assert sign in message.msg
+
+
+def test_tracing_without_its_extra_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "pubsub.tracing", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with override_settings(PUBSUB={"tracing": True}):
+        (message,) = check_settings()
+    assert message.id == "pubsub.E005"
+    assert "pip install 'django-outbox-pubsub[otel]'" in str(message.hint)
+    with override_settings(PUBSUB={}):
+        assert check_settings() == []
