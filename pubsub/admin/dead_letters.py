@@ -1,77 +1,46 @@
-"""Dead letters: found, looked into, replayed or discarded. Nobody edits them."""
+"""Dead letters: found, looked into, replayed, repaired or discarded. Nobody writes them by hand."""
 
-import uuid
+from functools import partial
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.template.loader import render_to_string
-from django.utils.functional import Promise
+from django.urls import URLPattern, path
+from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.text import Truncator
+from django.utils.timezone import localtime
 from django.utils.translation import gettext_lazy as _
 
-from ..models import DeadLetter, Subscription
-from .showing import BoundedPaginator, pre, pretty_json
-from .verbs import DISCARD, REPLAY, confirm_then_run
+from ..choosing import Matching
+from ..models import DeadLetter
+from .letter_editing import edit_view, json_view
+from .letter_filters import FILTERS, SHORT_STATES, storable
+from .letter_page import LetterPage, may_see_payload
+from .paging import KeysetPages
+from .showing import pre
+from .verbs import DISCARD, REPLAY, ask_about_selection, verb_view
 
-SIBLINGS_SHOWN = 50
+LARGE = ("payload", "metadata", "original_payload", "traceback", "exception_message")
+"""Not read for a list, and JSON never through the model: Python cannot decode all that PostgreSQL stores."""
 
-
-SHORT_STATES: dict[str, str | Promise] = {
-    DeadLetter.State.RETRYING: _("retrying"),
-    DeadLetter.State.DEAD: _("dead"),
-    DeadLetter.State.RESOLVED: _("resolved"),
-    DeadLetter.State.DISCARDED: _("discarded"),
-}
-"""For columns; the filter and the page itself say what each means."""
-
-
-def short_state(letter: DeadLetter) -> str:
-    return str(SHORT_STATES.get(letter.state, letter.state))
-
-
-class GroupFilter(admin.SimpleListFilter):
-    """The groups come from the subscriptions: asking the dead letters themselves would read them all."""
-
-    title = _("group")
-    parameter_name = "group"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        groups = set(Subscription.objects.order_by().values_list("group_id", flat=True).distinct())
-        if chosen := self.value():
-            groups.add(chosen)  # one that has no subscription any more
-        return [(group, group) for group in sorted(groups)]
-
-    def has_output(self) -> bool:
-        return bool(self.lookup_choices)
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:
-        return queryset.filter(group_id=self.value()) if self.value() else queryset
+NOTHING = "–"
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class DeadLetterAdmin(KeysetPages, admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = (
         "place",
         "state_shown",
-        "exception_shown",
-        "attempts",
-        "created_at",
-        "group_id",
-        "type_shown",
+        "group_shown",
         "key_shown",
+        "failed_shown",
     )
-    list_filter = ("state", GroupFilter, "topic")
+    list_filter = FILTERS
     list_select_related = ("topic",)
-    ordering = ("-id",)
-    sortable_by = ()
-    paginator = BoundedPaginator
-    show_full_result_count = False
-    show_facets = admin.ShowFacets.NEVER
     search_fields = ("event_id",)  # what get_search_results() looks for; its being there shows the search box
-    search_help_text = _("Finds an event id, a transaction or a key, each exactly as it is.")
+    search_help_text = _("Finds an event id, a transaction, a key or a host, each exactly as it is.")
     actions = ("replay_selected", "discard_selected")
     fieldsets = (
         (None, {"fields": ("state", "group_id", "topic", "partition_id", "c_offset", "type", "key", "event_id")}),
@@ -87,11 +56,16 @@ class DeadLetterAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                     "created_at",
                     "updated_at",
                     "traceback_shown",
+                    "attempts_shown",
                 )
             },
         ),
-        (_("Event"), {"fields": ("payload_shown", "metadata_shown", "host_id", "user_id", "published_at")}),
-        (_("Transaction"), {"fields": ("transaction_id", "siblings")}),
+        (
+            _("Event"),
+            {"fields": ("payload_shown", "original_shown", "metadata_shown", "host_id", "user_id", "published_at")},
+        ),
+        (_("Together with it"), {"fields": ("transaction_id", "siblings", "parked")}),
+        (_("What people did"), {"fields": ("done_by_people",)}),
     )
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -104,93 +78,129 @@ class DeadLetterAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return False
 
     def has_replay_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("pubsub.replay_deadletter")
+        return self.has_view_permission(request) and request.user.has_perm("pubsub.replay_deadletter")
 
     def has_discard_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("pubsub.discard_deadletter")
+        return self.has_view_permission(request) and request.user.has_perm("pubsub.discard_deadletter")
 
     @admin.action(description=_("Replay the selected dead letters"), permissions=["replay"])
     def replay_selected(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponse | None:
-        return confirm_then_run(REPLAY, self, request, queryset)
+        return ask_about_selection(REPLAY, self, request)
 
     @admin.action(description=_("Discard the selected dead letters"), permissions=["discard"])
     def discard_selected(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponse | None:
-        return confirm_then_run(DISCARD, self, request, queryset)
+        return ask_about_selection(DISCARD, self, request)
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        own = [
+            path("replay/", view(partial(verb_view, self)), {"verb": "replay"}, "pubsub_deadletter_replay"),
+            path("discard/", view(partial(verb_view, self)), {"verb": "discard"}, "pubsub_deadletter_discard"),
+            path("<int:pk>/edit/", view(partial(edit_view, self)), name="pubsub_deadletter_edit"),
+            path("<int:pk>/<slug:name>.json", view(partial(json_view, self)), name="pubsub_deadletter_json"),
+        ]
+        return [*own, *super().get_urls()]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[DeadLetter]:
+        queryset: QuerySet[DeadLetter] = super().get_queryset(request)
+        return queryset.defer(*LARGE)
+
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        """What narrows the list must narrow the verbs that apply to all of it, so nothing else is allowed."""
+        return lookup in {it.parameter_name for it in FILTERS}
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[DeadLetter], search_term: str
     ) -> tuple[QuerySet[DeadLetter], bool]:
-        term = search_term.strip()
-        if not term:
-            return queryset, False
-        wanted = Q(key=term)
-        try:
-            identifier = uuid.UUID(term)
-        except ValueError:
-            pass
-        else:
-            wanted |= Q(event_id=identifier) | Q(transaction_id=identifier)
-        return queryset.filter(wanted), False
+        term = storable(search_term).strip()
+        return (Matching(search=term).among(queryset) if term else queryset), False
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> DeadLetter | None:
+        letter: DeadLetter | None = super().get_object(request, object_id, from_field)
+        if letter is not None:
+            letter.page = LetterPage(letter, may_see_payload(request))  # type: ignore[attr-defined]
+        return letter
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
+        may_edit = request.user.has_perm("pubsub.edit_payload_deadletter") and may_see_payload(request)
         verbs = {
             "replay_states": REPLAY.states if self.has_replay_permission(request) else (),
             "discard_states": DISCARD.states if self.has_discard_permission(request) else (),
+            "edit_states": (DeadLetter.State.DEAD,) if may_edit else (),
         }
         return super().change_view(request, object_id, form_url, {**verbs, **(extra_context or {})})
 
     @admin.display(description=_("event"))
     def place(self, letter: DeadLetter) -> str:
-        return f"{letter.topic.name}:{letter.c_offset}"
+        name = f"{letter.topic.name}:{letter.c_offset}"
+        return format_html('{}<span class="pubsub-quiet">{}</span>', name, _short(letter.type)) if letter.type else name
 
     @admin.display(description=_("state"))
     def state_shown(self, letter: DeadLetter) -> str:
-        return short_state(letter)
+        return format_html(
+            '<span class="pubsub-state pubsub-state-{}">{}</span><span class="pubsub-quiet" title="{}">{}</span>',
+            letter.state,
+            SHORT_STATES[letter.state],
+            letter.exception_class,
+            _short(letter.exception_class.rpartition(".")[2]),
+        )
 
-    @admin.display(description=_("type"))
-    def type_shown(self, letter: DeadLetter) -> str:
-        return Truncator(letter.type).chars(40)
+    @admin.display(description=_("group"))
+    def group_shown(self, letter: DeadLetter) -> str:
+        return _short(letter.group_id)
 
     @admin.display(description=_("key"))
     def key_shown(self, letter: DeadLetter) -> str | None:
-        return letter.key and Truncator(letter.key).chars(40)
+        return letter.key and _short(letter.key)
 
-    @admin.display(description=_("exception"))
-    def exception_shown(self, letter: DeadLetter) -> str:
-        name = letter.exception_class
-        return format_html('<span title="{}">{}</span>', name, Truncator(name.rpartition(".")[2]).chars(40))
+    @admin.display(description=_("failed first"))
+    def failed_shown(self, letter: DeadLetter) -> str:
+        return date_format(localtime(letter.created_at), "SHORT_DATETIME_FORMAT")
 
     @admin.display(description=_("message"))
-    def message_shown(self, letter: DeadLetter) -> str | None:
-        return pre(letter.exception_message) if letter.exception_message else None
+    def message_shown(self, letter: DeadLetter) -> str:
+        return pre(_page(letter).text(letter.exception_message)) if letter.exception_message else NOTHING
 
     @admin.display(description=_("traceback"))
-    def traceback_shown(self, letter: DeadLetter) -> str | None:
-        return pre(letter.traceback) if letter.traceback else None
+    def traceback_shown(self, letter: DeadLetter) -> str:
+        return _page(letter).traceback() or NOTHING
+
+    @admin.display(description=_("attempts over time"))
+    def attempts_shown(self, letter: DeadLetter) -> str:
+        return _page(letter).attempts() or NOTHING
 
     @admin.display(description=_("payload"))
     def payload_shown(self, letter: DeadLetter) -> str:
-        return pretty_json(letter.payload)
+        return _page(letter).json("payload")
+
+    @admin.display(description=_("original payload"))
+    def original_shown(self, letter: DeadLetter) -> str:
+        page = _page(letter)
+        return page.json("original_payload") if page.is_edited else str(_("It is as published."))
 
     @admin.display(description=_("metadata"))
     def metadata_shown(self, letter: DeadLetter) -> str:
-        return pretty_json(letter.metadata)
+        return _page(letter).json("metadata")
 
     @admin.display(description=_("failed with it"))
-    def siblings(self, letter: DeadLetter) -> str | None:
-        same = DeadLetter.objects.filter(group_id=letter.group_id, transaction_id=letter.transaction_id)
-        others: list[DeadLetter] = list(
-            same.exclude(pk=letter.pk).select_related("topic").order_by("pk")[: SIBLINGS_SHOWN + 1]
-        )
-        if not others:
-            return None
-        return render_to_string(
-            "admin/pubsub/deadletter/siblings.html",
-            {
-                "siblings": [(other, short_state(other)) for other in others[:SIBLINGS_SHOWN]],
-                "has_more": len(others) > SIBLINGS_SHOWN,
-                "letter": letter,
-            },
-        )
+    def siblings(self, letter: DeadLetter) -> str:
+        return _page(letter).siblings() or NOTHING
+
+    @admin.display(description=_("parked behind it"))
+    def parked(self, letter: DeadLetter) -> str:
+        return _page(letter).parked() or NOTHING
+
+    @admin.display(description=_("so far"))
+    def done_by_people(self, letter: DeadLetter) -> str:
+        return _page(letter).done_by_people() or NOTHING
+
+
+def _page(letter: DeadLetter) -> LetterPage:
+    page: LetterPage = letter.page  # type: ignore[attr-defined]
+    return page
+
+
+def _short(text: str) -> str:
+    return Truncator(text).chars(32)

@@ -1,25 +1,33 @@
-"""Subscriptions: declared in code, watched here."""
+"""Subscriptions: declared in code, watched, paused, moved and taken away here."""
+
+from typing import Any
 
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.db.models import BigIntegerField, OuterRef, QuerySet, Subquery, Sum
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
+from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
-from ..models import ConsumerLag, Subscription
+from ..models import ConsumerLag, Member, OperatorEvent, Subscription
+from .group_verbs import VERBS, offered, verb_view
+from .page import Pages
 from .showing import number, pretty_json
+
+JOURNAL_SHOWN = 20
 
 
 @admin.register(Subscription)
-class SubscriptionAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class SubscriptionAdmin(Pages):
     list_display = ("group_id", "topic", "status_shown", "lag_shown", "delivery")
     list_filter = ("status", "topic")
     list_select_related = ("topic",)
-    search_fields = ("group_id",)
+    search_fields = ("group_id", "topic__name")
     show_facets = admin.ShowFacets.NEVER
     fieldsets = (
-        (None, {"fields": ("group_id", "topic", "status", "created_at")}),
-        (_("Progress"), {"fields": ("lag_shown", "places")}),
+        (None, {"fields": ("group_id", "topic", "status", "status_changed_at", "status_reason", "created_at")}),
+        (_("Progress"), {"fields": ("lag_shown", "places", "members_shown", "missed_shown")}),
         (
             _("What it reads, and how"),
             {
@@ -30,11 +38,17 @@ class SubscriptionAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                     "delivery",
                     "on_failure",
                     "retry_delays_shown",
+                    "expires_after",
                 )
             },
         ),
-        (_("Heartbeat"), {"fields": ("heartbeat_interval", "heartbeat_timeout", "last_heartbeat_at")}),
+        (_("Heartbeat"), {"fields": ("heartbeat_interval", "heartbeat_timeout", "last_heartbeat_at", "misses")}),
+        (_("Journal"), {"fields": ("journal",)}),
     )
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.verb_view)
+        return [path("<int:pk>/do/<slug:name>/", view, name="pubsub_subscription_do"), *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Subscription]:
         lag = (
@@ -47,14 +61,28 @@ class SubscriptionAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         queryset: QuerySet[Subscription] = super().get_queryset(request)
         return queryset.annotate(lag=Subquery(lag, output_field=BigIntegerField()))
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        subscription = self.get_object(request, object_id)
+        verbs = []
+        if subscription is not None:
+            verbs = [
+                (verb, self.address("subscription_do", subscription.pk, verb.name))
+                for verb in offered(request, subscription)
+            ]
+        return super().change_view(request, object_id, form_url, {"verbs": verbs, **(extra_context or {})})
 
-    def has_change_permission(self, request: HttpRequest, obj: Subscription | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Subscription | None = None) -> bool:
-        return False
+    def verb_view(self, request: HttpRequest, pk: int, name: str) -> HttpResponse:
+        verb = VERBS.get(name)
+        if verb is None:
+            raise Http404
+        if not (self.has_view_permission(request) and request.user.has_perm(verb.permission)):
+            raise PermissionDenied
+        subscription = Subscription.objects.select_related("topic").filter(pk=pk).first()
+        if subscription is None:
+            raise Http404(_("This subscription has been removed."))
+        return verb_view(self, request, subscription, verb)
 
     @admin.display(description=_("status"), ordering="status")
     def status_shown(self, subscription: Subscription) -> str:
@@ -70,10 +98,31 @@ class SubscriptionAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         places = ConsumerLag.objects.filter(group_id=subscription.group_id, topic_id=subscription.topic_id)
         return render_to_string("admin/pubsub/subscription/places.html", {"places": places.order_by("partition_id")})
 
+    @admin.display(description=_("members"))
+    def members_shown(self, subscription: Subscription) -> str:
+        members = Member.objects.filter(group_id=subscription.group_id, topic_id=subscription.topic_id)
+        return render_to_string(
+            "admin/pubsub/subscription/members.html", {"members": members.order_by("-last_heartbeat_at")}
+        )
+
+    @admin.display(description=_("missed offsets"))
+    def missed_shown(self, subscription: Subscription) -> str:
+        return pretty_json(subscription.missed) if subscription.missed else str(_("none"))
+
+    @admin.display(description=_("what was done to it"))
+    def journal(self, subscription: Subscription) -> str:
+        events = OperatorEvent.objects.filter(topic=subscription.topic.name, group_id=subscription.group_id)
+        return render_to_string(
+            "admin/pubsub/subscription/journal.html", {"events": events.order_by("-id")[:JOURNAL_SHOWN]}
+        )
+
     @admin.display(description=_("filter"))
     def where_shown(self, subscription: Subscription) -> str:
         return pretty_json(subscription.where) if subscription.where else str(_("everything"))
 
     @admin.display(description=_("retry delays"))
     def retry_delays_shown(self, subscription: Subscription) -> str:
-        return ", ".join(f"{delay} s" for delay in subscription.retry_delays) or str(_("none"))
+        delays = subscription.retry_delays
+        if isinstance(delays, dict):
+            return pretty_json(delays)
+        return ", ".join(f"{delay} s" for delay in delays) or str(_("none"))

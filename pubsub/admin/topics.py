@@ -1,67 +1,62 @@
-"""Topics: made here or by `migrate`, named once and for all."""
+"""Topics: made here, by a command or by `migrate`; named once and for all, everything else can be changed."""
 
 import datetime as dt
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
-from django.db.models import F, Func, QuerySet, Subquery
-from django.http import HttpRequest
-from django.utils.functional import Promise
+from django.db import router
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import ngettext
 
+from .. import operating
 from ..conf import conf
-from ..errors import UnknownTopic
-from ..models import (
-    Claim,
-    ConsumerOffset,
-    DeadLetter,
-    DedupKey,
-    DelayedMessage,
-    LogCounter,
-    OutboxMessage,
-    Sequencer,
-    Subscription,
-    Topic,
-)
-from ..models.fields import TransactionIdField
-from ..topics import DEFAULT_TOPIC, check_name
+from ..errors import PubSubError
+from ..models import ConsumerLag, Status, Subscription, Topic
+from ..topic_options import OPTIONS
+from ..topics import check_name
 from .showing import number
-
-NUMBERED_UP_TO = Sequencer.objects.values_list(
-    Func(F("seen"), function="pg_snapshot_xmin", output_field=TransactionIdField())
-)
-"""What older transactions published is in the log already: only the newest messages are looked at, by their index."""
 
 
 class TopicForm(forms.ModelForm):  # type: ignore[type-arg]
+    """What is entered is tried out as a whole before it is done, so that what cannot work is said here."""
+
+    actor = ""
+
     class Meta:
         model = Topic
-        fields = ("name", "total_partitions", "retention")
+        fields = ("name", *OPTIONS)
         widgets = {"name": forms.TextInput(attrs={"class": "vTextField"})}
         help_texts = {
             "name": _("What publishers and subscribers say, such as “orders.events”. It can’t be changed later."),
             "total_partitions": _(
-                "Order is kept within a partition, and at most this many workers share a group’s work. "
-                "It can’t be changed here later."
+                "Order is kept within a partition, and at most this many workers share a group’s work. A change holds "
+                "for what is published from then on; the order of each key is kept."
             ),
             "retention": _("How long a message stays at least: days, or days hours:minutes:seconds."),
+            "max_age": _("Days, or days hours:minutes:seconds. Empty: never."),
+            "max_bytes": _("Empty: never."),
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         partitions = self.fields.get("total_partitions")
         if isinstance(partitions, forms.IntegerField):
-            partitions.initial = self.initial["total_partitions"] = conf().total_partitions
+            if self.instance.pk is None:
+                partitions.initial = self.initial["total_partitions"] = conf().total_partitions
             partitions.min_value = partitions.widget.attrs["min"] = 1
 
     def clean_name(self) -> str:
         try:
             return check_name(self.cleaned_data["name"])
-        except UnknownTopic as error:
+        except PubSubError as error:
             raise ValidationError(str(error)) from error
 
     def clean_total_partitions(self) -> int:
@@ -76,21 +71,109 @@ class TopicForm(forms.ModelForm):  # type: ignore[type-arg]
             raise ValidationError(_("Messages can’t be kept for less than no time."))
         return retention
 
+    def _post_clean(self) -> None:
+        super()._post_clean()  # type: ignore[misc]
+        if self.errors:
+            return
+        using = router.db_for_write(Topic)
+        try:
+            with operating.rehearsal(using):
+                self.apply(using)
+        except PubSubError as error:
+            self.add_error(None, str(error))
+
+    def apply(self, using: str) -> Topic:
+        """Makes the topic, or changes the one there is."""
+        options = {name: value for name, value in self.cleaned_data.items() if name in OPTIONS}
+        if self.instance.pk is None:
+            return operating.create_topic(self.cleaned_data["name"], actor=self.actor, using=using, **options)
+        topic: Topic = self.instance
+        operating.configure_topic(topic.name, actor=self.actor, using=using, **options)
+        return topic
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridRow:
+    """A group, and how far it is behind in each partition."""
+
+    group: str
+    status: str
+    address: str
+    cells: list[ConsumerLag | None]
+    lag: int
+
 
 @admin.register(Topic)
 class TopicAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     form = TopicForm
-    list_display = ("name", "total_partitions", "retention", "tip")
+    list_display = ("name", "semantics_shown", "total_partitions", "retention", "tip")
     list_select_related = ("counter",)
     search_fields = ("name",)
     show_facets = admin.ShowFacets.NEVER
 
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> type[TopicForm]:
+        form: type[TopicForm] = super().get_form(request, obj, change, **kwargs)  # type: ignore[assignment]
+        form.actor = request.user.get_username()
+        return form
+
     def get_fields(self, request: HttpRequest, obj: Topic | None = None) -> tuple[str, ...]:
-        return TopicForm.Meta.fields if obj is None else (*TopicForm.Meta.fields, "tip", "created_at")
+        return ("name", *OPTIONS) if obj is None else ("name", *OPTIONS, "tip", "created_at")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Topic | None = None) -> tuple[str, ...]:
-        # Publishers and subscribers know the topic by its name, and the log was laid out by its partitions.
-        return () if obj is None else ("name", "total_partitions", "tip", "created_at")
+        # Publishers and subscribers know the topic by its name.
+        return () if obj is None else ("name", "tip", "created_at")
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        topic = self.get_object(request, object_id)
+        context: dict[str, Any] = {}
+        if topic is not None and request.user.has_perm("pubsub.view_subscription"):
+            context = self.grid(topic)
+        if topic is not None and request.user.has_perm("pubsub.view_outboxmessage"):
+            site = self.admin_site.name
+            listing = reverse("admin:pubsub_outboxmessage_changelist", current_app=site)
+            tail = reverse("admin:pubsub_outboxmessage_tail", current_app=site)
+            context |= {
+                "messages_address": f"{listing}?{urlencode({'topic': topic.pk})}",
+                "tail_address": f"{tail}?{urlencode({'topic': topic.pk})}",
+            }
+        return super().change_view(request, object_id, form_url, {**context, **(extra_context or {})})
+
+    def grid(self, topic: Topic) -> dict[str, Any]:
+        """Every group by every partition. A resize leaves groups with partitions that are no longer in use."""
+        places = list(ConsumerLag.objects.filter(topic_id=topic.pk))
+        partitions = sorted({place.partition_id for place in places})
+        by_place = {(place.group_id, place.partition_id): place for place in places}
+        rows = []
+        for subscription in Subscription.objects.filter(topic=topic).order_by("group_id"):
+            cells = [by_place.get((subscription.group_id, partition)) for partition in partitions]
+            rows.append(
+                GridRow(
+                    group=subscription.group_id,
+                    status=str(Status(subscription.status).label).partition(":")[0],
+                    address=reverse(
+                        "admin:pubsub_subscription_change", args=[subscription.pk], current_app=self.admin_site.name
+                    ),
+                    cells=cells,
+                    lag=sum(cell.lag for cell in cells if cell),
+                )
+            )
+        return {"grid": rows, "partitions": partitions}
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        obj.pk = form.apply(router.db_for_write(Topic)).pk
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        operating.remove_topic(obj.name, actor=request.user.get_username(), using=router.db_for_write(Topic))
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        for topic in queryset:
+            self.delete_model(request, topic)
+
+    @admin.display(description=_("semantics"), ordering="semantics")
+    def semantics_shown(self, topic: Topic) -> str:
+        return topic.get_semantics_display()
 
     @admin.display(description=_("tip of the log"))
     def tip(self, topic: Topic) -> str:
@@ -100,35 +183,10 @@ class TopicAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def get_deleted_objects(
         self, objs: Sequence[Any] | QuerySet[Any], request: HttpRequest
     ) -> tuple[list[Any], dict[str, int], set[str], list[Any]]:
-        """Only what nothing refers to may go. Asks by EXISTS: Django's own way loads all that refers, one by one."""
-        references = [f"{topic}: {reason}" for topic in objs for reason in self._references(topic)]
-        if references:
-            return [], {}, set(), references
-        return super().get_deleted_objects(objs, request)
-
-    def _references(self, topic: Topic) -> list[str]:
-        reasons: list[str | Promise] = []
-        using = topic._state.db or "default"
-        if topic.name == DEFAULT_TOPIC:
-            reasons.append(_("what is published without a topic goes here"))
-        counter = LogCounter.objects.using(using).filter(topic_id=topic.pk).first()
-        if counter and counter.next_offset > 1:
-            entries = counter.next_offset - 1
-            reasons.append(
-                ngettext("%(entries)s message in its log", "%(entries)s messages in its log", entries)
-                % {"entries": number(entries)}
-            )
-        published = OutboxMessage.objects.using(using).filter(topic_id=topic.pk)
-        if published.filter(xid__gte=Subquery(NUMBERED_UP_TO)).exists():
-            reasons.append(_("messages wait for their places in its log"))
-        for model, reason in (
-            (Subscription, _("groups are subscribed to it")),
-            (ConsumerOffset, _("groups have their places in it")),
-            (Claim, _("workers are busy with it")),
-            (DeadLetter, _("dead letters come from it")),
-            (DelayedMessage, _("delayed messages wait for it")),
-            (DedupKey, _("dedup keys of it are remembered")),
-        ):
-            if model._default_manager.using(using).filter(topic_id=topic.pk).exists():
-                reasons.append(reason)
-        return [str(reason) for reason in reasons]
+        """Only a topic with which nothing would be lost may go. Django's own way loads all that refers, one by one."""
+        using = router.db_for_write(Topic)
+        lost = [f"{topic}: {loss}" for topic in objs for loss in operating.losses(topic, using)]
+        if lost:
+            return [], {}, set(), lost
+        names = [f"{capfirst(str(Topic._meta.verbose_name))}: {topic}" for topic in objs]
+        return names, {str(Topic._meta.verbose_name_plural): len(names)}, set(), []

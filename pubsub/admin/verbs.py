@@ -1,15 +1,17 @@
-"""Replay and discard: asked first, done as one, reported as it turned out."""
+"""Replay and discard in the admin: asked first, done as one or in batches, reported as it turned out."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.core import signing
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.db import OperationalError, connections, router, transaction
-from django.db.models import Count, Exists, Max, OuterRef, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.functional import Promise
@@ -17,154 +19,277 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from .. import dead_letters
-from ..failures import is_transient
+from ..choosing import Matching
+from ..dead_letters import DISCARD, REPLAY, Letter, Verb
+from ..errors import LettersInUse, PubSubError
 from ..models import DeadLetter
+from .letter_filters import SHORT_STATES, matching_of
 from .showing import number
 
-LOCK_TIMEOUT_S = 5
-"""How long a press waits for a worker that is trying the same events at this moment."""
+AT_ONCE = 500
+"""Dead letters that are dealt with in one transaction, and listed with what became of each; more are in batches."""
 
-LOGGED_AT_ONCE = 1000
+SECONDS_OF_WORK = 2.0
+"""After so long a page tells how far it has come, and goes on."""
 
+COUNTING_MS = 20_000
+"""How long may be counted what somebody is about to change."""
 
-@dataclass(frozen=True, kw_only=True)
-class Verb:
-    """Something that can be done with dead letters."""
+SALT = "pubsub.dead-letters"
+OLDEST_PAGE_S = 24 * 3600
 
-    name: str
-    action: str
-    """The action's name in the list's menu."""
-    states: tuple[str, ...]
-    """What it applies to; events in any other state stay as they are."""
-    run: Callable[[list[int], str], int]
-    title: str | Promise
-    done: str | Promise
-    nothing: str | Promise
-    history: str | Promise
+if TYPE_CHECKING:
+    Admin = admin.ModelAdmin[DeadLetter]
+else:
+    Admin = admin.ModelAdmin
 
-
-REPLAY = Verb(
-    name="replay",
-    action="replay_selected",
-    states=(DeadLetter.State.DEAD,),
-    run=dead_letters.replay,
-    title=gettext_lazy("Replay dead letters"),
-    done=gettext_lazy("%(changed)s will be handled again, as soon as a consumer of the group runs."),
-    nothing=gettext_lazy("There is nothing to replay: none of the chosen events waits for somebody to act."),
-    history=gettext_lazy("Replayed."),
-)
-DISCARD = Verb(
-    name="discard",
-    action="discard_selected",
-    states=(DeadLetter.State.DEAD, DeadLetter.State.RETRYING),
-    run=dead_letters.discard,
-    title=gettext_lazy("Discard dead letters"),
-    done=gettext_lazy("%(changed)s discarded: the group won’t be given them again."),
-    nothing=gettext_lazy("There is nothing to discard: all of the chosen events are resolved or discarded already."),
-    history=gettext_lazy("Discarded."),
-)
+TITLES: dict[str, str | Promise] = {
+    "replay": gettext_lazy("Replay dead letters"),
+    "discard": gettext_lazy("Discard dead letters"),
+}
+NOTHING: dict[str, str | Promise] = {
+    "replay": gettext_lazy("There is nothing to replay: none of the chosen events waits for somebody to act."),
+    "discard": gettext_lazy("There is nothing to discard: all of the chosen events are resolved or discarded already."),
+}
+DONE: dict[str, str | Promise] = {
+    "replay": gettext_lazy("%(changed)s will be handled again, as soon as a consumer of the group runs."),
+    "discard": gettext_lazy("%(changed)s discarded: the group won’t be given them again."),
+}
+HISTORY: dict[str, str | Promise] = {"replay": gettext_lazy("Replayed."), "discard": gettext_lazy("Discarded.")}
 
 
-def confirm_then_run(
-    verb: Verb,
-    model_admin: "admin.ModelAdmin[DeadLetter]",
-    request: HttpRequest,
-    chosen: QuerySet[DeadLetter],
-) -> HttpResponse | None:
-    """An admin action: the first POST asks, the second one, from the page that asked, does it."""
-    # What fails in between was not on the page, and so was not agreed to.
-    up_to = _whole_number(request, "up_to")
-    if up_to is not None:
-        chosen = chosen.filter(pk__lte=up_to)
-    if request.POST.get("confirmed"):
-        _run(verb, model_admin, request, chosen)
-        return _back(model_admin, request)
-    return _ask(verb, model_admin, request, chosen)
+@dataclass(kw_only=True)
+class Progress:
+    """What was agreed to and how far it is done; the page carries it, signed, from one press to the next."""
+
+    verb: str
+    chosen: dict[str, Any]
+    events: int
+    """That were announced."""
+    reason: str = ""
+    after: int = 0
+    done: int = 0
+    transactions: int = 0
+    back_to: int | None = None
+    """The dead letter on whose page the verb was pressed."""
+    query: str = ""
+    """What the list was narrowed by."""
+
+    def sign(self) -> str:
+        return signing.dumps(self.__dict__, salt=SALT, compress=True)
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> "Progress":
+        try:
+            return cls(**signing.loads(request.POST.get("progress", ""), salt=SALT, max_age=OLDEST_PAGE_S))
+        except (signing.BadSignature, TypeError) as error:
+            raise SuspiciousOperation("The page was changed, or is too old.") from error
+
+    @property
+    def matching(self) -> Matching:
+        return Matching.from_described(self.chosen)
 
 
-def _affected(verb: Verb, chosen: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:
-    """What the verb would change: the chosen with the rest of their transactions, as `replay.sql` finds them."""
-    unit = ("group_id", "topic_id", "partition_id", "transaction_id")
-    same = chosen.order_by().filter(**{column: OuterRef(column) for column in unit})
-    return DeadLetter.objects.using(chosen.db).filter(Exists(same), state__in=verb.states)
+def ask_about_selection(verb: Verb, model_admin: Admin, request: HttpRequest) -> HttpResponse | None:
+    """The admin action: some letters of a list, or all that its filter shows."""
+    if request.POST.get("select_across") == "1":
+        return _ask(verb, model_admin, request, matching_of(request.GET))
+    return _ask(verb, model_admin, request, Matching(ids=_whole_numbers(request, ACTION_CHECKBOX_NAME)))
+
+
+def verb_view(model_admin: Admin, request: HttpRequest, verb: str) -> HttpResponse:
+    """Asked from a letter's own page; agreed to; gone on with."""
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    if not getattr(model_admin, f"has_{verb}_permission")(request):
+        raise PermissionDenied
+    if request.POST.get("progress"):
+        return _run(dead_letters.VERBS[verb], model_admin, request)
+    ids = _whole_numbers(request, "letter")
+    chosen = Matching(ids=ids[:1])
+    if request.POST.get("whole") and (letter := DeadLetter.objects.only("transaction_id", "group_id").get(pk__in=ids)):
+        chosen = Matching(transaction=letter.transaction_id, group=letter.group_id)
+    back_to = ids[0] if ids else None
+    response = _ask(dead_letters.VERBS[verb], model_admin, request, chosen, back_to)
+    return response or HttpResponseRedirect(_address(model_admin, back_to))
 
 
 def _ask(
-    verb: Verb, model_admin: "admin.ModelAdmin[DeadLetter]", request: HttpRequest, chosen: QuerySet[DeadLetter]
+    verb: Verb, model_admin: Admin, request: HttpRequest, matching: Matching, back_to: int | None = None
 ) -> HttpResponse | None:
-    affected = _affected(verb, chosen)
-    total = affected.aggregate(events=Count("pk"), transactions=Count("transaction_id", distinct=True))
-    if not total["events"]:
-        model_admin.message_user(request, str(verb.nothing), messages.WARNING)
-        return _back(model_admin, request)
-    context: dict[str, Any] = {
-        **model_admin.admin_site.each_context(request),
-        "title": verb.title,
-        "opts": DeadLetter._meta,
-        "media": model_admin.media,
-        "verb": verb,
-        "events": total["events"],
-        "total": _counted(**total),
-        "groups": [
-            {"name": group["group_id"], "counted": _counted(group["events"], group["transactions"])}
-            for group in affected.order_by("group_id")
-            .values("group_id")
-            .annotate(events=Count("pk"), transactions=Count("transaction_id", distinct=True))
-        ],
-        "unaffected": chosen.exclude(state__in=verb.states).count(),
-        "up_to": chosen.aggregate(last=Max("pk"))["last"],
-        "selected": request.POST.getlist(ACTION_CHECKBOX_NAME),
-        "select_across": request.POST.get("select_across", "0"),
-        "from_letter": _whole_number(request, "from_letter"),
-        "checkbox_name": ACTION_CHECKBOX_NAME,
-    }
-    request.current_app = model_admin.admin_site.name
-    return TemplateResponse(request, "admin/pubsub/deadletter/confirm.html", context)
-
-
-def _run(
-    verb: Verb, model_admin: "admin.ModelAdmin[DeadLetter]", request: HttpRequest, chosen: QuerySet[DeadLetter]
-) -> None:
     using = router.db_for_write(DeadLetter)
     try:
-        with transaction.atomic(using=using):
-            with connections[using].cursor() as cursor:
-                cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
-            # Locked first, so that the history names what this press changed and not what somebody else did.
-            letters = list(
-                _affected(verb, chosen.using(using))
-                .only("pk", "group_id", "topic_id", "c_offset", "transaction_id")
-                .select_for_update(of=("self",))
-                .order_by("pk")
-            )
-            changed = verb.run([letter.pk for letter in letters], using) if letters else 0
-            for start in range(0, len(letters), LOGGED_AT_ONCE):
-                LogEntry.objects.log_actions(
-                    request.user.pk,  # type: ignore[arg-type]
-                    letters[start : start + LOGGED_AT_ONCE],
-                    CHANGE,
-                    str(verb.history),
-                )
+        counts = _count(verb, matching, using)
+    except PubSubError as error:
+        model_admin.message_user(request, str(error), messages.ERROR)
+        return None
+    if not counts:
+        model_admin.message_user(request, str(NOTHING[verb.name]), messages.WARNING)
+        return None
+    # What fails from now on was not on the page, and so is not agreed to.
+    matching = replace(matching, up_to=counts[0].last_id)
+    events, transactions = sum(it.events for it in counts), sum(it.transactions for it in counts)
+    names = dead_letters.topic_names({it.topic_id for it in counts}, using)
+    progress = Progress(verb=verb.name, chosen=matching.described, events=events, back_to=back_to)
+    if back_to is None:
+        progress.query = request.META.get("QUERY_STRING", "")
+    return _page(
+        model_admin,
+        request,
+        "confirm",
+        verb,
+        total=_counted(events, transactions),
+        groups=[
+            {"name": it.group, "topic": names[it.topic_id], "counted": _counted(it.events, it.transactions)}
+            for it in counts
+        ],
+        unaffected=max(0, len(matching.ids) - counts[0].chosen) if matching.ids else 0,
+        in_batches=events > AT_ONCE,
+        filter=[(name, value) for name, value in matching.described.items() if name not in ("ids", "up_to")],
+        progress=progress.sign(),
+        back=_address(model_admin, back_to, progress.query),
+    )
+
+
+def _count(verb: Verb, matching: Matching, using: str) -> list[dead_letters.Count]:
+    try:
+        with transaction.atomic(using=using), connections[using].cursor() as cursor:
+            cursor.execute("SELECT set_config('statement_timeout', %s, true)", [f"{COUNTING_MS}ms"])
+            counts = dead_letters.count(verb, matching, using)
+            cursor.execute("SELECT set_config('statement_timeout', %s, true)", ["0"])
+            return counts
     except OperationalError as error:
-        if not is_transient(error):
+        if getattr(error.__cause__, "sqlstate", None) != "57014":
             raise
-        model_admin.message_user(
-            request,
-            _("Nothing was changed: a worker is trying some of these events at this moment. Try again shortly."),
-            messages.ERROR,
+        raise PubSubError(
+            _("There are too many to be counted in %(n)s seconds. Narrow the filter, or use pubsub_dead_letters.")
+            % {"n": number(COUNTING_MS // 1000)}
+        ) from error
+
+
+def _run(verb: Verb, model_admin: Admin, request: HttpRequest) -> HttpResponse:
+    progress = Progress.of(request)
+    if progress.verb != verb.name:
+        raise SuspiciousOperation("The page was for another verb.")
+    progress.reason = request.POST.get("reason", progress.reason).strip().replace("\x00", "")[:2000]
+    using = router.db_for_write(DeadLetter)
+    run = _run_at_once if progress.events <= AT_ONCE else _run_for_a_while
+    try:
+        return run(verb, model_admin, request, progress, using)
+    except LettersInUse as error:
+        if progress.done:
+            model_admin.message_user(request, _progress_so_far(progress), messages.WARNING)
+        model_admin.message_user(request, str(error), messages.ERROR)
+        return HttpResponseRedirect(_address(model_admin, progress.back_to, progress.query))
+
+
+def _run_at_once(verb: Verb, model_admin: Admin, request: HttpRequest, progress: Progress, using: str) -> HttpResponse:
+    names: dict[int, str] = {}
+
+    def log(changed: list[Letter]) -> None:
+        names.update(dead_letters.topic_names({letter.topic_id for letter in changed}, using))
+        LogEntry.objects.bulk_create(
+            _log_entry(verb, request, progress, f"{it.group} {names[it.topic_id]}:{it.offset}", it.id) for it in changed
         )
-        return
-    transactions = len({letter.transaction_id for letter in letters})
-    _report(verb, model_admin, request, changed, transactions)
+
+    matching = progress.matching
+    changed = dead_letters.act(
+        verb, matching, using, actor=request.user.get_username(), reason=progress.reason, log=log
+    )
+    transactions = len({(it.group, it.topic_id, it.transaction_id) for it in changed})
+    level, text = _report(verb, len(changed), transactions, progress.events)
+    if progress.back_to is not None:
+        model_admin.message_user(request, text, level)
+        return HttpResponseRedirect(_address(model_admin, progress.back_to, progress.query))
+    others = _not_changed(matching, changed, using)
+    return _page(
+        model_admin,
+        request,
+        "result",
+        verb,
+        summary=text,
+        is_warning=level == messages.WARNING,
+        changed=[(letter, names[letter.topic_id], SHORT_STATES[letter.state]) for letter in changed],
+        becomes=SHORT_STATES[verb.becomes],
+        others=[(letter, SHORT_STATES[letter.state]) for letter in others],
+        back=_address(model_admin, None, progress.query),
+    )
 
 
-def _report(
-    verb: Verb, model_admin: "admin.ModelAdmin[DeadLetter]", request: HttpRequest, changed: int, transactions: int
-) -> None:
-    announced = _whole_number(request, "announced") or changed
+def _not_changed(matching: Matching, changed: list[Letter], using: str) -> list[DeadLetter]:
+    if matching.ids is None:
+        return []
+    rest = set(matching.ids) - {letter.id for letter in changed}
+    found = DeadLetter.objects.using(using).filter(pk__in=rest).select_related("topic").order_by("pk")
+    return list(found.only("group_id", "c_offset", "state", "updated_at", "topic__name"))
+
+
+def _run_for_a_while(
+    verb: Verb, model_admin: Admin, request: HttpRequest, progress: Progress, using: str
+) -> HttpResponse:
+    def log(changed: list[Letter]) -> None:
+        if changed:
+            count = ngettext("%(n)s dead letter", "%(n)s dead letters", len(changed)) % {"n": number(len(changed))}
+            _log_entry(verb, request, progress, count, None).save()
+
+    started = time.monotonic()
+    batches = dead_letters.act_in_batches(
+        verb,
+        progress.matching,
+        using,
+        actor=request.user.get_username(),
+        reason=progress.reason,
+        after=progress.after,
+        log=log,
+    )
+    is_done = True
+    for changed in batches:
+        progress.done += len(changed)
+        progress.transactions += len({(it.group, it.topic_id, it.transaction_id) for it in changed})
+        progress.after = max((it.id for it in changed if it.is_chosen), default=progress.after)
+        if time.monotonic() - started > SECONDS_OF_WORK:
+            is_done = False
+            break
+    context: dict[str, Any] = {"back": _address(model_admin, None, progress.query)}
+    if is_done:
+        level, text = _report(verb, progress.done, progress.transactions, progress.events)
+        return _page(
+            model_admin, request, "result", verb, summary=text, is_warning=level == messages.WARNING, **context
+        )
+    return _page(
+        model_admin,
+        request,
+        "progress",
+        verb,
+        summary=_progress_so_far(progress),
+        done=progress.done,
+        events=progress.events,
+        progress=progress.sign(),
+        **context,
+    )
+
+
+def _progress_so_far(progress: Progress) -> str:
+    return _("%(done)s of %(events)s events are done.") % {
+        "done": number(progress.done),
+        "events": number(progress.events),
+    }
+
+
+def _log_entry(verb: Verb, request: HttpRequest, progress: Progress, what: str, pk: int | None) -> LogEntry:
+    return LogEntry(
+        user=request.user,  # type: ignore[misc]
+        content_type_id=ContentType.objects.get_for_model(DeadLetter).pk,
+        object_id=None if pk is None else str(pk),
+        object_repr=what[:200],
+        action_flag=CHANGE,
+        change_message=f"{HISTORY[verb.name]} {progress.reason}".strip(),
+    )
+
+
+def _report(verb: Verb, changed: int, transactions: int, announced: int) -> tuple[int, str]:
     if changed >= announced:
-        model_admin.message_user(request, verb.done % {"changed": _counted(changed, transactions)}, messages.SUCCESS)
-        return
+        return messages.SUCCESS, str(DONE[verb.name] % {"changed": _counted(changed, transactions)})
     part = {"changed": number(changed), "announced": number(announced)}
     text = ngettext(
         "%(changed)s of %(announced)s event: somebody was faster.",
@@ -173,7 +298,7 @@ def _report(
     )
     if not changed:
         text = _("%(changed)s of %(announced)s, somebody was faster: nothing was left to change.")
-    model_admin.message_user(request, f"{verb.title}: {text % part}", messages.WARNING)
+    return messages.WARNING, f"{TITLES[verb.name]}: {text % part}"
 
 
 def _counted(events: int, transactions: int) -> str:
@@ -183,15 +308,34 @@ def _counted(events: int, transactions: int) -> str:
     }
 
 
-def _back(model_admin: "admin.ModelAdmin[DeadLetter]", request: HttpRequest) -> HttpResponse | None:
-    """To the event's own page if the verb was pressed there; else the admin goes back to the list, filters and all."""
-    letter = _whole_number(request, "from_letter")
-    if letter is None:
-        return None
+def _page(model_admin: Admin, request: HttpRequest, name: str, verb: Verb, **context: Any) -> HttpResponse:
+    request.current_app = model_admin.admin_site.name
+    return TemplateResponse(
+        request,
+        f"admin/pubsub/deadletter/{name}.html",
+        {
+            **model_admin.admin_site.each_context(request),
+            "title": TITLES[verb.name],
+            "opts": DeadLetter._meta,
+            "media": model_admin.media,
+            "verb": verb,
+            **context,
+        },
+    )
+
+
+def _address(model_admin: Admin, letter: int | None, query: str = "") -> str:
     site = model_admin.admin_site.name
-    return HttpResponseRedirect(reverse("admin:pubsub_deadletter_change", args=[letter], current_app=site))
+    if letter is None:
+        address = reverse("admin:pubsub_deadletter_changelist", current_app=site)
+        return f"{address}?{query}" if query else address
+    return reverse("admin:pubsub_deadletter_change", args=[letter], current_app=site)
 
 
-def _whole_number(request: HttpRequest, name: str) -> int | None:
-    text = request.POST.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() else None
+def _whole_numbers(request: HttpRequest, name: str) -> tuple[int, ...]:
+    return tuple(
+        int(text) for text in request.POST.getlist(name) if text.isascii() and text.isdigit() and len(text) < 19
+    )
+
+
+__all__ = ["DISCARD", "REPLAY", "ask_about_selection", "verb_view"]

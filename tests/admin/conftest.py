@@ -22,4 +22,4 @@ def sign_in(client):
 
 @pytest.fixture
 def operator(sign_in):
-    return sign_in("view_deadletter", "replay_deadletter", "discard_deadletter")
+    return sign_in("view_deadletter", "view_payload_deadletter", "replay_deadletter", "discard_deadletter")

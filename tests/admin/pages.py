@@ -17,21 +17,32 @@ def text_of(response):
 def hidden_fields(response):
     """What the browser would send from the page that asks."""
     fields: dict[str, list[str]] = {}
-    for tag in re.findall(r"<input[^>]*>", response.content.decode().split('class="pubsub-what"')[1]):
+    for tag in re.findall(r"<input[^>]*>", response.content.decode().split("<form", 3)[-1]):
         if 'type="hidden"' in tag:
-            name, value = (re.search(rf'{part}="([^"]*)"', tag)[1] for part in ("name", "value"))
+            name, value = (unescape(re.search(rf'{part}="([^"]*)"', tag)[1]) for part in ("name", "value"))
             fields.setdefault(name, []).append(value)
     return fields
 
 
 def press(client, verb, letters, query="", **more):
+    """Chooses letters in the list, and an action."""
     chosen = [letter.pk for letter in letters]
     return client.post(reverse(LETTERS) + query, {"action": f"{verb}_selected", "_selected_action": chosen, **more})
 
 
-def agree(client, asked, query=""):
-    return client.post(reverse(LETTERS) + query, hidden_fields(asked))
+def press_on_page(client, verb, letter, **more):
+    """Presses a button on a letter's own page."""
+    return client.post(reverse(f"admin:pubsub_deadletter_{verb}"), {"letter": letter.pk, **more})
+
+
+def agree(client, asked, reason="", **more):
+    """Presses the button of a page that asks, or that tells how far it has come."""
+    verb = asked.context["verb"].name
+    return client.post(reverse(f"admin:pubsub_deadletter_{verb}"), {**hidden_fields(asked), "reason": reason, **more})
 
 
 def said(response):
+    """What came of it: as a message on the next page, or on the page of results."""
+    if response.status_code == 200:
+        return [response.context["summary"]]
     return [str(message) for message in get_messages(response.wsgi_request)]

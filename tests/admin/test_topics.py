@@ -1,22 +1,30 @@
 """Topics in the admin: added, kept as they were named, deleted if nothing refers to them."""
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.urls import reverse
 
 from pubsub import publish
-from pubsub.models import Topic
+from pubsub.models import OperatorEvent, Topic
 from tests.admin.pages import text_of
 from tests.factories import (
     ConsumerOffsetFactory,
     DeadLetterFactory,
     LogCounterFactory,
+    LogPartitionCounterFactory,
     SubscriptionFactory,
     TopicFactory,
 )
 
 pytestmark = pytest.mark.django_db
 
-TOPIC = {"name": "parcels.events", "total_partitions": "4", "retention": "7 00:00:00"}
+TOPIC = {
+    "name": "parcels.events",
+    "total_partitions": "4",
+    "retention": "7 00:00:00",
+    "semantics": "PUB_SUB",
+    "zero_subscribers": "keep",
+}
 
 
 def test_a_topic_is_added(admin_client):
@@ -26,6 +34,8 @@ def test_a_topic_is_added(admin_client):
     topic = Topic.objects.get(name="parcels.events")
     assert topic.total_partitions == 4
     LogCounterFactory(topic=topic, next_offset=2)
+    assert OperatorEvent.objects.get(action="create", topic="parcels.events").actor == "admin"
+    assert LogEntry.objects.get().object_id == str(topic.pk)
     assert "4 7 days, 0:00:00 1" in text_of(admin_client.get(reverse("admin:pubsub_topic_changelist")))
 
 
@@ -47,14 +57,35 @@ def test_a_topic_that_cannot_work_is_refused(admin_client, field, value, error):
     assert Topic.objects.count() == before
 
 
-def test_a_topic_keeps_its_name_and_its_partitions(admin_client):
+def test_a_topic_is_changed_but_keeps_its_name(admin_client):
     topic = TopicFactory(name="before", total_partitions=4)
-    admin_client.post(
-        reverse("admin:pubsub_topic_change", args=[topic.pk]),
-        {"name": "after", "total_partitions": "9", "retention": "1 00:00:00"},
-    )
+    changed = {"name": "after", "total_partitions": "9", "retention": "1 00:00:00", "max_age": "2 00:00:00"}
+    admin_client.post(reverse("admin:pubsub_topic_change", args=[topic.pk]), {**TOPIC, **changed})
     topic.refresh_from_db()
-    assert (topic.name, topic.total_partitions, topic.retention.days) == ("before", 4, 1)
+    assert (topic.name, topic.total_partitions, topic.retention.days, topic.max_age.days) == ("before", 9, 1, 2)
+    assert set(OperatorEvent.objects.filter(topic="before").values_list("action", flat=True)) == {"resize", "configure"}
+
+
+def test_a_queue_for_several_groups_is_refused_and_says_why(admin_client):
+    topic = TopicFactory()
+    SubscriptionFactory.create_batch(2, topic=topic)
+    address = reverse("admin:pubsub_topic_change", args=[topic.pk])
+    assert "cannot become a QUEUE" in text_of(admin_client.post(address, {**TOPIC, "semantics": "QUEUE"}))
+    topic.refresh_from_db()
+    assert topic.semantics == "PUB_SUB"
+
+
+def test_the_grid_shows_every_group_by_every_partition(admin_client, sign_in):
+    topic = TopicFactory(total_partitions=2)
+    for partition in range(2):
+        LogPartitionCounterFactory(topic=topic, partition_id=partition, entries=2000)
+        ConsumerOffsetFactory(topic=topic, group_id="mail", partition_id=partition, passed=partition)
+    SubscriptionFactory(topic=topic, group_id="mail")
+    SubscriptionFactory(topic=topic, group_id="never-ran")
+    address = reverse("admin:pubsub_topic_change", args=[topic.pk])
+    text = text_of(admin_client.get(address))
+    assert "mail active 3,999 2,000 1,999 never-ran active 0 – –" in text
+    assert "never-ran" not in text_of(sign_in("view_topic").get(address))
 
 
 def test_a_topic_that_nothing_refers_to_is_deleted(admin_client):
@@ -67,12 +98,11 @@ def test_a_topic_that_nothing_refers_to_is_deleted(admin_client):
     ("refer", "reason"),
     [
         (lambda topic: publish(topic.name, {}), "messages wait for their places in its log"),
-        (lambda topic: LogCounterFactory(topic=topic, next_offset=1235), "1,234 messages in its log"),
+        (lambda topic: LogPartitionCounterFactory(topic=topic, entries=1234), "1,234 messages are in its log"),
         (lambda topic: SubscriptionFactory(topic=topic), "groups are subscribed to it"),
-        (lambda topic: ConsumerOffsetFactory(topic=topic), "groups have their places in it"),
-        (lambda topic: DeadLetterFactory(topic=topic), "dead letters come from it"),
+        (lambda topic: DeadLetterFactory(topic=topic), "dead letters from it are open"),
     ],
-    ids=["message", "log", "subscription", "place", "dead letter"],
+    ids=["message", "log", "subscription", "dead letter"],
 )
 @pytest.mark.parametrize("several", [False, True])
 def test_a_topic_that_something_refers_to_stays(admin_client, refer, reason, several):

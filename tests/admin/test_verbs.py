@@ -10,8 +10,9 @@ from django.urls import reverse
 from pubsub import dead_letters
 from pubsub.admin import verbs
 from pubsub.models import DeadLetter
-from tests.admin.pages import LETTERS, agree, press, said, text_of
+from tests.admin.pages import LETTERS, agree, hidden_fields, press, press_on_page, said, text_of
 from tests.factories import DeadLetterFactory, TopicFactory
+from tests.journal import journal
 
 pytestmark = pytest.mark.django_db
 
@@ -29,18 +30,37 @@ def test_each_verb_has_a_permission_of_its_own(sign_in, verbs):
     listed = client.get(reverse(LETTERS))
     detail = client.get(reverse("admin:pubsub_deadletter_change", args=[letter.pk]))
     for verb, page_asks in (("replay", "will be replayed"), ("discard", "will be discarded")):
-        offered = f'value="{verb}_selected"'
-        assert (offered in listed.content.decode()) == (verb in verbs)
-        assert (offered in detail.content.decode()) == (verb in verbs)
-        asked = press(client, verb, [letter], confirmed="")
+        address = reverse(f"admin:pubsub_deadletter_{verb}")
+        assert (f'value="{verb}_selected"' in listed.content.decode()) == (verb in verbs)
+        assert (address in detail.content.decode()) == (verb in verbs)
+        asked = press(client, verb, [letter])
         assert (page_asks in text_of(asked)) == (verb in verbs)
+        asked = press_on_page(client, verb, letter)
+        assert asked.status_code == (200 if verb in verbs else 403)
         if verb not in verbs:
-            press(client, verb, [letter], confirmed="yes", announced="1")
+            signed = {"verb": verb, "chosen": {"ids": [letter.pk]}, "events": 1}
+            assert client.post(address, {"progress": verbs_progress(signed)}).status_code == 403
+    assert states() == [State.DEAD]
+
+
+def verbs_progress(values):
+    return verbs.Progress(**values).sign()
+
+
+@pytest.mark.parametrize("verb", ["replay", "discard"])
+def test_only_a_post_with_what_was_on_the_page_changes_anything(operator, verb):
+    letter = DeadLetterFactory()
+    address = reverse(f"admin:pubsub_deadletter_{verb}")
+    assert operator.get(address, {"letter": letter.pk}).status_code == 405
+    assert operator.post(address, {"progress": "made-up"}).status_code == 400
+    other = "discard" if verb == "replay" else "replay"
+    signed = verbs_progress({"verb": other, "chosen": {"ids": [letter.pk]}, "events": 1})
+    assert operator.post(address, {"progress": signed}).status_code == 400
     assert states() == [State.DEAD]
 
 
 def test_replay_asks_first_and_takes_the_rest_of_the_transaction_along(operator):
-    topic, together = TopicFactory(), uuid.uuid4()
+    topic, together = TopicFactory(name="orders"), uuid.uuid4()
     first, *_ = DeadLetterFactory.create_batch(3, topic=topic, transaction_id=together)
     other = DeadLetterFactory(topic=topic)
     DeadLetterFactory(topic=topic, group_id="another-group", transaction_id=together)
@@ -48,19 +68,34 @@ def test_replay_asks_first_and_takes_the_rest_of_the_transaction_along(operator)
 
     asked = press(operator, "replay", [first, other])
     assert (
-        "4 events of 2 transactions will be replayed. For group email-service: 4 events of 2 transactions"
+        "4 events of 2 transactions will be replayed. For group email-service on orders: 4 events of 2 transactions"
         in text_of(asked)
     )
     assert set(states()) == {State.DEAD}, "asking changes nothing"
 
-    done = agree(operator, asked)
-    assert done.status_code == 302
+    done = agree(operator, asked, reason="the server is up")
     assert said(done) == ["4 events of 2 transactions will be handled again, as soon as a consumer of the group runs."]
+    assert text_of(done).count("✓ dead → retrying") == 4
+    assert text_of(done).count("(with its transaction)") == 2
     assert states() == [State.RETRYING] * 4 + [State.DEAD] * 2
-    assert {log.object_id for log in LogEntry.objects.all()} == {
-        str(pk) for pk in DeadLetter.objects.filter(state=State.RETRYING).values_list("pk", flat=True)
-    }
-    assert {log.change_message for log in LogEntry.objects.all()} == {"Replayed."}
+    replayed = sorted(DeadLetter.objects.filter(state=State.RETRYING).values_list("pk", flat=True))
+    assert {log.object_id for log in LogEntry.objects.all()} == {str(pk) for pk in replayed}
+    assert {log.change_message for log in LogEntry.objects.all()} == {"Replayed. the server is up"}
+    event = journal().get()
+    assert (event.actor, event.action) == (done.wsgi_request.user.username, "replay-dead-letters")
+    assert (event.topic, event.group_id, event.reason) == ("orders", "email-service", "the server is up")
+    assert event.after["ids"] == replayed
+
+
+def test_a_whole_transaction_in_all_its_partitions(operator):
+    topic, together = TopicFactory(), uuid.uuid4()
+    letters = [DeadLetterFactory(topic=topic, transaction_id=together, partition_id=number) for number in range(3)]
+    DeadLetterFactory(topic=topic, transaction_id=together, group_id="another-group")
+    assert "1 event of 1 transaction" in text_of(press_on_page(operator, "replay", letters[0]))
+    asked = press_on_page(operator, "replay", letters[0], whole="yes")
+    assert "3 events of 1 transaction" in text_of(asked)
+    agree(operator, asked)
+    assert states() == [State.RETRYING] * 3 + [State.DEAD]
 
 
 def test_discard_takes_what_waits_for_a_retry_too(operator):
@@ -72,9 +107,9 @@ def test_discard_takes_what_waits_for_a_retry_too(operator):
     asked = press(operator, "discard", letters)
     assert "2 events of 2 transactions will be discarded" in text_of(asked)
     assert "1 of the chosen events is in another state and stays as it is." in text_of(asked)
-    assert said(agree(operator, asked)) == [
-        "2 events of 2 transactions discarded: the group won’t be given them again."
-    ]
+    done = agree(operator, asked)
+    assert said(done) == ["2 events of 2 transactions discarded: the group won’t be given them again."]
+    assert "– not changed: resolved since" in text_of(done)
     assert states() == [State.DISCARDED, State.DISCARDED, State.RESOLVED]
     assert LogEntry.objects.filter(change_message="Discarded.").count() == 2
 
@@ -85,41 +120,89 @@ def test_nothing_to_do_is_said_at_once(operator):
     ]
 
 
-@pytest.mark.parametrize("query", ["", "?state__exact=dead"])
+@pytest.mark.parametrize("query", ["", "?state=dead"])
 @pytest.mark.parametrize(("before", "left"), [(3, 0), (1, 2)])
 def test_somebody_was_faster(operator, before, left, query):
     letters = DeadLetterFactory.create_batch(3)
     asked = press(operator, "replay", letters, query)
     dead_letters.replay([letter.pk for letter in letters[:before]], "default")
-    (message,) = said(agree(operator, asked, query))
-    assert f"{left} of 3" in message
-    assert "somebody was faster" in message
+    done = agree(operator, asked)
+    assert f"{left} of 3" in said(done)[0]
+    assert "somebody was faster" in said(done)[0]
+    assert text_of(done).count("✓ dead → retrying") == left
+    assert text_of(done).count("– not changed: retrying since") == before
     assert LogEntry.objects.count() == left, "the history tells what this press changed"
+    assert done.context["back"] == reverse(LETTERS) + query
 
 
-def test_selecting_across_pages_keeps_the_filter_and_takes_nothing_that_came_later(operator):
-    wanted = DeadLetterFactory.create_batch(4, group_id="email-service")
-    others = DeadLetterFactory.create_batch(2, group_id="billing")
-    query = "?group=email-service"
+@pytest.mark.parametrize("query", ["?group=email-service", "?state=dead&group=email-service&failed=hour", "?q=wanted"])
+def test_selecting_across_pages_keeps_the_filter_and_takes_nothing_that_came_later(operator, query):
+    wanted = DeadLetterFactory.create_batch(4, group_id="email-service", key="wanted")
+    others = DeadLetterFactory.create_batch(2, group_id="billing", key="other")
     asked = press(operator, "replay", wanted[:1], query, select_across="1")
     assert "4 events of 4 transactions" in text_of(asked)
-    later = DeadLetterFactory(group_id="email-service")
-    assert "4 events of 4 transactions" in said(agree(operator, asked, query))[0]
+    later = DeadLetterFactory(group_id="email-service", key="wanted")
+    assert "4 events of 4 transactions" in said(agree(operator, asked))[0]
     for letter in (*others, later):
         letter.refresh_from_db()
         assert letter.state == State.DEAD
     assert DeadLetter.objects.filter(state=State.RETRYING).count() == 4
 
 
+@pytest.mark.parametrize("query", ["?attempts__gte=2", "?state__exact=dead", "?group_id=x"])
+def test_what_would_narrow_the_list_but_not_the_verb_is_refused(operator, query):
+    DeadLetterFactory()
+    assert operator.get(reverse(LETTERS) + query).status_code == 400
+    assert press(operator, "discard", [], query, select_across="1").status_code == 400
+
+
+def test_many_are_done_in_batches_with_progress(operator, monkeypatch):
+    monkeypatch.setattr(verbs, "AT_ONCE", 5)
+    monkeypatch.setattr(verbs, "SECONDS_OF_WORK", 0)
+    monkeypatch.setattr(dead_letters, "BATCH_SIZE", 4)
+    topic = TopicFactory()
+    letters = DeadLetterFactory.create_batch(10, topic=topic)
+    DeadLetterFactory(topic=topic, transaction_id=letters[0].transaction_id, group_id="another-group")
+    asked = press(operator, "replay", letters[:1], "?group=email-service", select_across="1")
+    assert "It is done in batches while you watch." in text_of(asked)
+
+    page, progress = agree(operator, asked, reason="up again"), []
+    while "data-pubsub-go-on" in page.content.decode():
+        progress.append(said(page)[0])
+        page = operator.post(reverse("admin:pubsub_deadletter_replay"), hidden_fields(page))
+    assert progress == [f"{done} of 10 events are done." for done in (4, 8, 10)]
+    assert said(page) == [
+        "10 events of 10 transactions will be handled again, as soon as a consumer of the group runs."
+    ]
+    assert states() == [State.RETRYING] * 10 + [State.DEAD]
+    assert [log.object_repr for log in LogEntry.objects.order_by("pk")] == [
+        "4 dead letters", "4 dead letters", "2 dead letters"
+    ]  # fmt: skip
+    assert {event.reason for event in journal().all()} == {"up again"}
+    assert [len(event.after["ids"]) for event in journal().order_by("pk")] == [4, 4, 2]
+
+
+def test_what_takes_too_long_to_count_is_not_begun(operator, monkeypatch):
+    monkeypatch.setattr(verbs, "COUNTING_MS", 1)
+    monkeypatch.setattr(dead_letters, "count", lambda *arguments: connection.cursor().execute("SELECT pg_sleep(1)"))
+    (message,) = said(press(operator, "replay", [DeadLetterFactory()]))
+    assert message.startswith("There are too many to be counted")
+
+
 def test_a_verb_pressed_on_the_detail_page_leads_back_to_it(operator):
     letter = DeadLetterFactory()
-    asked = press(operator, "replay", [letter], from_letter=letter.pk)
-    assert agree(operator, asked).url == reverse("admin:pubsub_deadletter_change", args=[letter.pk])
+    asked = press_on_page(operator, "replay", letter)
+    back = reverse("admin:pubsub_deadletter_change", args=[letter.pk])
+    assert asked.context["back"] == back
+    done = agree(operator, asked, reason="because")
+    assert done.url == back
+    page = operator.get(back)
+    assert "replay-dead-letters: because" in text_of(page)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_press_does_not_wait_for_a_worker_that_is_trying_the_same_events(operator, monkeypatch):
-    monkeypatch.setattr(verbs, "LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(dead_letters, "LOCK_TIMEOUT_S", 0.1)
     letter = DeadLetterFactory(retrying=True)
     worker = connection.copy()
     try:
@@ -133,3 +216,4 @@ def test_a_press_does_not_wait_for_a_worker_that_is_trying_the_same_events(opera
     assert message[0].startswith("Nothing was changed: a worker is trying")
     assert states() == [State.RETRYING]
     assert not LogEntry.objects.exists()
+    assert not journal().exists()

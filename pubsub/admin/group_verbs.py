@@ -1,0 +1,271 @@
+"""What can be done with a group on a topic: asked first, done as one, kept in journal and history."""
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.db import router, transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from .. import operating
+from ..errors import PubSubError
+from ..models import Status, Subscription
+from .showing import number
+
+WAIT_S = 5
+"""How long a press waits for what a worker has in hand, where that was asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupVerb:
+    name: str
+    permission: str
+    states: tuple[str, ...]
+    """In which it is offered."""
+    label: str | Promise
+    what: str | Promise
+    """What will happen, for the page that asks."""
+    done: str | Promise
+    is_danger: bool = False
+    can_force: str | Promise = ""
+    """What forcing means; empty: there is nothing to force."""
+
+
+_ANY = tuple(Status.values)
+_LIVING = (Status.ACTIVE, Status.PAUSED, Status.DEAD)
+
+VERBS = {
+    verb.name: verb
+    for verb in (
+        GroupVerb(
+            name="pause",
+            permission="pubsub.pause_subscription",
+            states=(Status.ACTIVE, Status.DEAD),
+            label=gettext_lazy("Pause"),
+            what=gettext_lazy(
+                "Its workers finish what they have in hand and begin nothing. It keeps its place and what it has not "
+                "read, until somebody resumes it; meanwhile retention drops nothing that it has not read."
+            ),
+            done=gettext_lazy("Group %(group)s on %(topic)s is paused."),
+        ),
+        GroupVerb(
+            name="resume",
+            permission="pubsub.pause_subscription",
+            states=(Status.PAUSED, Status.DEAD),
+            label=gettext_lazy("Resume"),
+            what=gettext_lazy("Its workers go on where it stands, as soon as they look."),
+            done=gettext_lazy("Group %(group)s on %(topic)s goes on."),
+        ),
+        GroupVerb(
+            name="seek",
+            permission="pubsub.seek_subscription",
+            states=_LIVING,
+            label=gettext_lazy("Move"),
+            what=gettext_lazy(
+                "Going back means that events are handled again; going forward, that some are not handled at all."
+            ),
+            done=gettext_lazy("Group %(group)s on %(topic)s was moved; it is now %(lag)s events behind."),
+            can_force=gettext_lazy("Do it even while workers are busy: wait for what they have in hand, end leases"),
+        ),
+        GroupVerb(
+            name="cancel",
+            permission="pubsub.delete_subscription",
+            states=_LIVING,
+            label=gettext_lazy("Cancel"),
+            what=gettext_lazy(
+                "The subscription ends for good. It is not worked on any more and keeps no messages; nothing leads "
+                "back, it can only be removed."
+            ),
+            done=gettext_lazy("Group %(group)s on %(topic)s is cancelled."),
+            is_danger=True,
+        ),
+        GroupVerb(
+            name="remove",
+            permission="pubsub.delete_subscription",
+            states=_ANY,
+            label=gettext_lazy("Remove"),
+            what=gettext_lazy(
+                "The subscription goes, with its places and members; its open dead letters are discarded. A consumer "
+                "that still runs would subscribe it anew, from then on."
+            ),
+            done=gettext_lazy("Group %(group)s on %(topic)s is removed."),
+            is_danger=True,
+            can_force=gettext_lazy("Remove it even if it is active, has unread events, or has open dead letters"),
+        ),
+    )
+}
+
+RUN: dict[str, Callable[..., Any]] = {
+    "pause": operating.pause,
+    "resume": operating.resume,
+    "cancel": operating.cancel,
+    "remove": operating.remove_group,
+}
+
+
+def offered(request: HttpRequest, subscription: Subscription) -> list[GroupVerb]:
+    """What the user may do with it now."""
+    return [
+        verb for verb in VERBS.values() if subscription.status in verb.states and request.user.has_perm(verb.permission)
+    ]
+
+
+class ReasonForm(forms.Form):
+    reason = forms.CharField(
+        label=gettext_lazy("Why"),
+        required=False,
+        max_length=1000,
+        help_text=gettext_lazy("For whoever looks later; it is kept in the journal."),
+    )
+    force = forms.BooleanField(required=False)
+
+    def __init__(self, *args: Any, verb: GroupVerb, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if verb.can_force:
+            self.fields["force"].label = str(verb.can_force)
+        else:
+            del self.fields["force"]
+
+
+class SeekForm(ReasonForm):
+    """Where to move a group, and in which partitions."""
+
+    TO = (
+        ("latest", gettext_lazy("behind everything that is published by then")),
+        ("earliest", gettext_lazy("to the oldest message that is still there")),
+        ("offset", gettext_lazy("to an offset")),
+        ("time", gettext_lazy("to the first message at or after a time")),
+        ("by", gettext_lazy("by a number of events in each partition; below zero: back")),
+        ("older", gettext_lazy("beyond what is older than some hours, and never back")),
+    )
+    field_order = ("to", "offset", "time", "by", "older", "partitions", "force", "reason")
+
+    to = forms.ChoiceField(label=gettext_lazy("Move it"), choices=TO)
+    offset = forms.IntegerField(label=gettext_lazy("Offset"), required=False, min_value=1)
+    time = forms.DateTimeField(
+        label=gettext_lazy("Time"),
+        required=False,
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
+    )
+    by = forms.IntegerField(label=gettext_lazy("Number of events"), required=False)
+    older = forms.FloatField(label=gettext_lazy("Hours"), required=False, min_value=0)
+    partitions = forms.CharField(
+        label=gettext_lazy("Only in partitions"),
+        required=False,
+        help_text=gettext_lazy("Their numbers, with commas between; empty: in all."),
+    )
+
+    def clean_partitions(self) -> list[int] | None:
+        text = self.cleaned_data["partitions"].strip()
+        parts = [part.strip() for part in text.split(",")]
+        if text and not all(part.isascii() and part.isdecimal() for part in parts):
+            raise forms.ValidationError(_("Numbers with commas between were expected, such as 0, 3."))
+        return [int(part) for part in parts] if text else None
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or {}
+        to = cleaned.get("to")
+        if to in ("offset", "time", "by", "older") and to not in self.errors and cleaned.get(to) is None:
+            self.add_error(to, _("This is needed for the choice above."))
+        if to == "older" and cleaned.get("partitions") is not None:
+            self.add_error("partitions", _("What is old is left out in all partitions."))
+        return cleaned
+
+    def preview(self, topic: str, group: str, using: str) -> list[operating.Move]:
+        if self.cleaned_data["to"] == "older":
+            return operating.preview_force_complete(topic, group, using=using, **self._older)
+        return operating.preview_seek(topic, group, using=using, **self._target)
+
+    def run(self, topic: str, group: str, **given: Any) -> list[operating.Move]:
+        given |= {"force": self.cleaned_data["force"], "wait_s": WAIT_S}
+        if self.cleaned_data["to"] == "older":
+            return operating.force_complete(topic, group, **self._older, **given)
+        return operating.seek(topic, group, **self._target, **given)
+
+    @property
+    def _older(self) -> dict[str, Any]:
+        return {"older_than": dt.timedelta(hours=self.cleaned_data["older"])}
+
+    @property
+    def _target(self) -> dict[str, Any]:
+        chosen = self.cleaned_data
+        target: dict[str, Any] = {"partitions": chosen["partitions"]}
+        if chosen["to"] == "by":
+            return {**target, "by": chosen["by"]}
+        return {**target, "to": chosen["to"] if chosen["to"] in ("latest", "earliest") else chosen[chosen["to"]]}
+
+
+def verb_view(admin: Any, request: HttpRequest, subscription: Subscription, verb: GroupVerb) -> HttpResponse:
+    """GET asks; a POST from the page that asked does it. Moving shows first what it would do, by a POST as well."""
+    form_class = SeekForm if verb.name == "seek" else ReasonForm
+    form = form_class(request.POST or None, verb=verb)
+    topic, group = subscription.topic.name, subscription.group_id
+    using = router.db_for_write(Subscription)
+    back = admin.address("subscription_change", subscription.pk)
+    moves: list[operating.Move] = []
+    if request.method == "POST" and form.is_valid():
+        try:
+            if isinstance(form, SeekForm) and not request.POST.get("confirmed"):
+                if not request.POST.get("change"):
+                    moves = form.preview(topic, group, using)
+                    if not moves:
+                        form.add_error(None, _("There is nothing to move: nothing is that old."))
+            else:
+                said = _run(admin, request, subscription, verb, form, using)
+                messages.success(request, said)
+                return HttpResponseRedirect(admin.address("subscription_changelist") if verb.name == "remove" else back)
+        except PubSubError as error:
+            form.add_error(None, str(error))
+            moves = []
+    return admin.page(  # type: ignore[no-any-return]
+        request,
+        "subscription/verb",
+        f"{verb.label}: {group} ← {topic}",
+        crumbs=[admin.home(), (back, str(subscription))],
+        subscription=subscription,
+        verb=verb,
+        form=form,
+        back=back,
+        moves=moves,
+        lag_before=sum(move.lag_before for move in moves),
+        lag_after=sum(move.lag_after for move in moves),
+        given=[(name, value) for name, value in form.data.items() if name in form.fields],
+    )
+
+
+def _run(
+    admin: Any, request: HttpRequest, subscription: Subscription, verb: GroupVerb, form: ReasonForm, using: str
+) -> str:
+    topic, group = subscription.topic.name, subscription.group_id
+    given: dict[str, Any] = {
+        "actor": request.user.get_username(),
+        "using": using,
+        "reason": form.cleaned_data["reason"],
+    }
+    values: dict[str, Any] = {"group": group, "topic": topic}
+    number_of_row = subscription.pk
+    with transaction.atomic(using=using):
+        if isinstance(form, SeekForm):
+            values["lag"] = number(sum(move.lag_after for move in form.run(topic, group, **given)))
+        else:
+            if verb.can_force:
+                given |= {"force": form.cleaned_data["force"], "wait_s": WAIT_S}
+            RUN[verb.name](topic, group, **given)
+        said = str(verb.done) % values
+        LogEntry.objects.create(
+            user_id=request.user.pk,  # type: ignore[misc]
+            content_type_id=ContentType.objects.get_for_model(Subscription).pk,
+            object_id=str(number_of_row),
+            object_repr=str(subscription)[:200],
+            action_flag=DELETION if verb.name == "remove" else CHANGE,
+            change_message=f"{said} {given['reason']}".strip(),
+        )
+    return said

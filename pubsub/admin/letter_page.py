@@ -1,0 +1,139 @@
+"""What a dead letter's own page tells: the event, its failures, what it belongs to, and what people did about it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from django.db.models import TextField
+from django.db.models.functions import Cast, Coalesce
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from ..models import Attempt, DeadLetter, OperatorEvent
+from ..redaction import Redactor
+from .json_display import show_json
+from .letter_filters import SHORT_STATES
+from .showing import pre
+
+ROWS_SHOWN = 50
+"""Of siblings, of what is parked, of attempts; a link leads to the others."""
+
+EVENTS_SEARCHED = 200
+"""Of what people did to the group, as far as it is searched for this letter."""
+
+OPEN = (DeadLetter.State.RETRYING, DeadLetter.State.DEAD)
+
+
+@dataclass
+class LetterPage:
+    """One letter, as far as somebody may see it."""
+
+    letter: DeadLetter
+    may_see_payload: bool
+
+    @cached_property
+    def _redactor(self) -> Redactor:
+        return Redactor(everything=not self.may_see_payload)
+
+    @cached_property
+    def _json(self) -> dict[str, Any]:
+        """What may be shown. Read as text: there are numbers and depths that Python's own decoder refuses."""
+        names = ("payload", "metadata", "original_payload")
+        texts = DeadLetter.objects.filter(pk=self.letter.pk).values_list(*(Cast(name, TextField()) for name in names))
+        return {
+            name: None if text is None else self._redactor.json("metadata" if name == "metadata" else "payload", text)
+            for name, text in zip(names, texts.get(), strict=True)
+        }
+
+    @property
+    def is_edited(self) -> bool:
+        return self._json["original_payload"] is not None
+
+    def value(self, name: str) -> Any:
+        return self._json[name]
+
+    def json(self, name: str) -> str | SafeString:
+        if not self.may_see_payload:
+            return _("Hidden: you have no permission to see payloads.")
+        whole = reverse("admin:pubsub_deadletter_json", args=[self.letter.pk, name])
+        return show_json(self._json[name], whole)
+
+    def text(self, text: str) -> str:
+        """An exception's message or traceback, without what must not be seen of the event."""
+        _ = self._json  # it must be known what is to be looked for
+        return self._redactor.text(text)
+
+    def traceback(self) -> str | None:
+        return pre(self.text(self.letter.traceback)) if self.letter.traceback else None
+
+    def attempts(self) -> str | None:
+        """They are noted for the first event of a transaction, and are those of all of it."""
+        it = self.letter
+        found = list(
+            Attempt.objects.filter(
+                letter__transaction_id=it.transaction_id,
+                letter__group_id=it.group_id,
+                letter__topic_id=it.topic_id,
+                letter__partition_id=it.partition_id,
+            ).order_by("-id")[:ROWS_SHOWN]
+        )
+        if not found:
+            return None
+        rows = [(attempt, self.text(attempt.exception_message), self.text(attempt.traceback)) for attempt in found]
+        return render_to_string("admin/pubsub/deadletter/attempts.html", {"attempts": rows[::-1]})
+
+    def siblings(self) -> str | None:
+        same = DeadLetter.objects.filter(group_id=self.letter.group_id, transaction_id=self.letter.transaction_id)
+        return self._rows(same.exclude(pk=self.letter.pk).order_by("pk"), f"?q={self.letter.transaction_id}")
+
+    def parked(self) -> str | None:
+        ordering_key = self.letter.key or self.letter.host_id
+        if ordering_key is None or self.letter.state not in OPEN:
+            return None
+        behind = (
+            DeadLetter.objects.annotate(ordering_key=Coalesce("key", "host_id"))
+            .filter(
+                ordering_key=ordering_key,
+                group_id=self.letter.group_id,
+                topic_id=self.letter.topic_id,
+                c_offset__gt=self.letter.c_offset,
+                state=DeadLetter.State.PARKED,
+            )
+            .order_by("c_offset")
+        )
+        return self._rows(behind, "?state=parked")
+
+    def _rows(self, letters: Any, more: str) -> str | None:
+        found = list(
+            letters.select_related("topic").only(
+                "c_offset", "topic__name", "type", "key", "state", "partition_id", "group_id"
+            )[: ROWS_SHOWN + 1]
+        )
+        if not found:
+            return None
+        return render_to_string(
+            "admin/pubsub/deadletter/rows.html",
+            {
+                "rows": [(it, SHORT_STATES[it.state]) for it in found[:ROWS_SHOWN]],
+                "more": more if len(found) > ROWS_SHOWN else "",
+            },
+        )
+
+    def done_by_people(self) -> str | None:
+        """What was done to this letter, out of the last things that were done to its group."""
+        newest = OperatorEvent.objects.filter(group_id=self.letter.group_id, topic=self.letter.topic.name)
+        newest = newest.filter(happened_at__gte=self.letter.created_at).order_by("-id")[:EVENTS_SEARCHED]
+        events = OperatorEvent.objects.filter(
+            pk__in=newest.values("pk"), action__endswith="-dead-letters"
+        ) | OperatorEvent.objects.filter(pk__in=newest.values("pk"), action="edit-dead-letter-payload")
+        found = list(events.filter(after__ids__contains=self.letter.pk).defer("before", "after").order_by("id"))
+        if not found:
+            return None
+        return render_to_string("admin/pubsub/deadletter/done.html", {"events": found})
+
+
+def may_see_payload(request: HttpRequest) -> bool:
+    return bool(request.user.has_perm("pubsub.view_payload_deadletter"))

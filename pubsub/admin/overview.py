@@ -1,0 +1,216 @@
+"""The overview: is anything stuck, since when, and what to press."""
+
+import datetime as dt
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db import router
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+
+from ..models import DeadLetter, Overview, Status, Subscription
+from ..problems import STUCK, Problem, find_problems
+from ..sampling import Point, courses
+from ..status import GroupStatus, TopicStatus, status
+from . import charts
+from .page import Pages
+from .showing import number
+
+CHARTED = dt.timedelta(hours=1)
+EVERY_MS = 5000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrong:
+    """A problem, and where to do something about it."""
+
+    problem: Problem
+    address: str
+    press: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupRow:
+    group: GroupStatus
+    status: str
+    chart: SafeString
+    address: str
+    letters: str
+    """Where its dead letters are; empty for who may not see them."""
+    is_wrong: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicRow:
+    topic: TopicStatus
+    chart: SafeString
+    address: str
+    messages: str
+
+
+@admin.register(Overview)
+class OverviewAdmin(Pages):
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm("pubsub.view_subscription")
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.changelist_view)
+        return [path("", never_cache(view), name="pubsub_overview_changelist")]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        live = "live" in request.GET
+        return self.page(
+            request,
+            "overview/live" if live else "overview/overview",
+            _("Overview"),
+            every_ms=EVERY_MS,
+            **self.context(request),
+            **(extra_context or {}),
+        )
+
+    def context(self, request: HttpRequest) -> dict[str, Any]:
+        using = router.db_for_read(Subscription)
+        now = status(using)
+        start = now.taken_at - CHARTED
+        samples = courses(using, start)
+        problems = [self.wrong(request, problem) for problem in find_problems(now)]
+        topics = {topic.name: topic.id for topic in now.topics}
+        in_trouble = {(it.problem.topic, it.problem.group) for it in problems if it.problem.severity == STUCK}
+        groups = [
+            self.group_row(
+                request,
+                group,
+                samples.get((topics[group.topic], group.group), []),
+                start,
+                now.taken_at,
+                (group.topic, group.group) in in_trouble,
+            )
+            for group in now.groups
+        ]
+        rates = [topic.rate for topic in now.topics if topic.rate is not None]
+        return {
+            "status": now,
+            "problems": problems,
+            "stuck": sum(it.problem.severity == STUCK for it in problems),
+            # What is in trouble comes first; cancelled ones are over, and come last.
+            "groups": sorted(
+                groups, key=lambda row: (not row.is_wrong, row.group.status == Status.CANCELLED, -row.group.lag)
+            ),
+            "topics": [
+                self.topic_row(request, topic, samples.get((topic.id, ""), []), start, now.taken_at)
+                for topic in now.topics
+            ],
+            "totals": {
+                "rate": sum(rates) if rates else None,
+                "lag": sum(group.lag for group in now.groups if group.status != Status.CANCELLED),
+                "behind_s": max(
+                    (group.behind_s for group in now.groups if group.status != Status.CANCELLED), default=0.0
+                ),
+                "members": sum(group.members for group in now.groups),
+                "dead": sum(group.dead for group in now.groups),
+                "dead_bounded": any(group.letters_bounded for group in now.groups),
+                "bytes": now.numbering.bytes,
+            },
+            "letters": self.letters_address(request, state=DeadLetter.State.DEAD),
+            "show_queries": request.user.has_perm("pubsub.view_payload_outboxmessage"),
+        }
+
+    def group_row(
+        self,
+        request: HttpRequest,
+        group: GroupStatus,
+        samples: list[Point],
+        start: dt.datetime,
+        end: dt.datetime,
+        is_wrong: bool,
+    ) -> GroupRow:
+        values = [(point.at, float(point.lag)) for point in samples]
+        values.append((end, float(group.lag)))
+        most = max(int(value) for _, value in values)
+        label = _("Events behind in the last hour: %(now)s now, %(most)s at most.") % {
+            "now": number(group.lag),
+            "most": number(most),
+        }
+        return GroupRow(
+            group=group,
+            status=str(Status(group.status).label).partition(":")[0],
+            chart=charts.course(values, start, end, label),
+            address=self.address("subscription_change", group.subscription_id),
+            letters=self.letters_address(request, group=group.group, state=DeadLetter.State.DEAD),
+            is_wrong=is_wrong,
+        )
+
+    def topic_row(
+        self, request: HttpRequest, topic: TopicStatus, samples: list[Point], start: dt.datetime, end: dt.datetime
+    ) -> TopicRow:
+        values = _rates([*samples, Point(at=end, tip=topic.tip, lag=0, behind_s=0)], start)
+        label = _("Events per second in the last hour, %(most)s at most.") % {
+            "most": number(round(max((value for _, value in values), default=0)))
+        }
+        may_see = request.user.has_perm("pubsub.view_topic")
+        return TopicRow(
+            topic=topic,
+            chart=charts.course(values, start, end, label),
+            address=self.address("topic_change", topic.id) if may_see else "",
+            messages=self.messages_address(request, topic=topic.id),
+        )
+
+    def wrong(self, request: HttpRequest, problem: Problem) -> Wrong:
+        """Where to go: to what can be done about it, if the user may see that."""
+        address, press = "", ""
+        match problem.code:
+            case "dead-letters":
+                address = self.letters_address(request, state=DeadLetter.State.DEAD, group=problem.group)
+                press = _("Look at its dead letters")
+            case "not-moving" if address := self.messages_address(
+                request, topic_name=problem.topic, offset=problem.offset
+            ):
+                press = _("Look at the event")
+            case "refused" if request.user.has_perm("pubsub.view_topic"):
+                address = self.address("topic_changelist") + "?" + urlencode({"q": problem.topic})
+                press = _("Look at the topic")
+            case "numbering" | "held" | "slot" | "delayed":
+                address, press = "#sessions", _("See who holds what")
+            case "foreign":
+                pass
+            case _:
+                address = self.address("subscription_changelist") + "?" + urlencode({"q": problem.group})
+                press = _("Resume or move it") if problem.code in ("paused", "dead") else _("Look at the group")
+        return Wrong(problem=problem, address=address, press=press if address else "")
+
+    def letters_address(self, request: HttpRequest, *, state: str, group: str = "") -> str:
+        if not request.user.has_perm("pubsub.view_deadletter"):
+            return ""
+        chosen = {"state": state} | ({"group": group} if group else {})
+        return self.address("deadletter_changelist") + "?" + urlencode(chosen)
+
+    def messages_address(self, request: HttpRequest, **chosen: Any) -> str:
+        if not request.user.has_perm("pubsub.view_outboxmessage"):
+            return ""
+        return self.address("outboxmessage_changelist") + "?" + urlencode(chosen)
+
+
+def _rates(samples: list[Point], start: dt.datetime) -> list[tuple[dt.datetime, float]]:
+    """Events per second between samples. Nothing is written while nothing moves, so a long time between two of them
+    means that what moved did so at its end."""
+    rates: list[tuple[dt.datetime, float]] = []
+    for before, after in itertools.pairwise(samples):
+        since = max(before.at, after.at - dt.timedelta(minutes=1), start)
+        seconds = (after.at - since).total_seconds()
+        if since > before.at:
+            rates.append((before.at, 0.0))
+        if seconds > 0:
+            rates.append((since, (after.tip - before.tip) / seconds))
+    return rates

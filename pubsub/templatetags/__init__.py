@@ -1,0 +1,1 @@
+"""Filters for the admin's pages: `{% load pubsub %}`."""

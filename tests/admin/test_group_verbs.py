@@ -1,0 +1,147 @@
+"""Groups paused, resumed, moved, cancelled and removed in the admin: asked first, by those who may, and kept."""
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.db import transaction
+from django.urls import reverse
+
+from pubsub import publish
+from pubsub.models import ConsumerOffset, OperatorEvent, Subscription, Topic
+from pubsub.sequencing import sequence
+from pubsub.subscribing import Declaration, enrol
+from tests.admin.pages import hidden_fields, said, text_of
+from tests.journal import journal
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+EVERYTHING = ("view_subscription", "pause_subscription", "seek_subscription", "delete_subscription")
+
+
+@pytest.fixture
+def subscription():
+    topic = Topic.objects.create(name="parcels", total_partitions=2)
+    enrol([Declaration(topic=topic.name, group="mail", handler=print)], "default")
+    with transaction.atomic():
+        for number in range(10):
+            publish(topic.name, number, key=number)
+    sequence("default")
+    return Subscription.objects.get(group_id="mail")
+
+
+def address(subscription, verb):
+    return reverse("admin:pubsub_subscription_do", args=[subscription.pk, verb])
+
+
+def press(client, subscription, verb, **form):
+    return client.post(address(subscription, verb), {"confirmed": "yes", **form})
+
+
+@pytest.mark.parametrize(
+    ("verb", "before", "after"),
+    [
+        ("pause", "ACTIVE", "PAUSED"),
+        ("resume", "PAUSED", "ACTIVE"),
+        ("resume", "DEAD", "ACTIVE"),
+        ("cancel", "ACTIVE", "CANCELLED"),
+    ],
+)
+def test_a_verb_asks_first_then_does_it_and_keeps_who_and_why(sign_in, subscription, verb, before, after):
+    Subscription.objects.update(status=before)
+    client = sign_in(*EVERYTHING)
+    page = client.get(reverse("admin:pubsub_subscription_change", args=[subscription.pk]))
+    assert address(subscription, verb) in page.content.decode()
+    assert client.get(address(subscription, verb)).status_code == 200
+    assert client.post(address(subscription, verb), {"reason": "mail is down"}).status_code in (200, 302)
+    subscription.refresh_from_db()
+    assert subscription.status == after
+    event = OperatorEvent.objects.get(action=verb)
+    user = LogEntry.objects.get().user
+    assert (event.actor, event.reason) == (user.get_username(), "mail is down")
+    assert "mail is down" in LogEntry.objects.get().change_message
+    page = text_of(client.get(reverse("admin:pubsub_subscription_change", args=[subscription.pk])))
+    assert "mail is down" in page
+
+
+def test_get_changes_nothing(sign_in, subscription):
+    client = sign_in(*EVERYTHING)
+    for verb in ("pause", "seek", "cancel", "remove"):
+        assert client.get(address(subscription, verb), {"confirmed": "yes"}).status_code == 200
+    subscription.refresh_from_db()
+    assert subscription.status == "ACTIVE"
+    assert not journal().filter(group_id="mail").exists()
+
+
+@pytest.mark.parametrize("permissions", [(), ("pause_subscription",), ("seek_subscription",), ("delete_subscription",)])
+def test_each_verb_needs_its_permission(sign_in, subscription, permissions):
+    client = sign_in("view_subscription", *permissions)
+    page = client.get(reverse("admin:pubsub_subscription_change", args=[subscription.pk])).content.decode()
+    needed = {"pause": "pause", "seek": "seek", "cancel": "delete", "remove": "delete"}
+    for verb, permission in needed.items():
+        may = f"{permission}_subscription" in permissions
+        assert (address(subscription, verb) in page) == may
+        assert client.get(address(subscription, verb)).status_code == (200 if may else 403)
+        if not may:
+            assert press(client, subscription, verb, to="latest", force="on").status_code == 403
+    subscription.refresh_from_db()
+    assert subscription.status == "ACTIVE"
+
+
+def test_somebody_who_may_not_see_subscriptions_may_do_nothing_with_them(sign_in, subscription):
+    client = sign_in("pause_subscription", "seek_subscription", "delete_subscription")
+    for verb in ("pause", "seek", "cancel", "remove"):
+        assert press(client, subscription, verb, to="latest").status_code == 403
+
+
+def test_moving_shows_the_new_lag_first(sign_in, subscription):
+    client = sign_in(*EVERYTHING)
+    asked = client.post(address(subscription, "seek"), {"to": "offset", "offset": "7"})
+    assert "The group is 10 events behind; it would be 4" in text_of(asked)
+    assert set(ConsumerOffset.objects.values_list("passed", flat=True)) == {0}, "nothing has been moved yet"
+    done = client.post(address(subscription, "seek"), {**hidden_fields(asked), "confirmed": "Move it"})
+    assert "it is now 4 events behind" in said(done)[0]
+    assert sum(ConsumerOffset.objects.values_list("passed", flat=True)) == 6
+    back = client.post(address(subscription, "seek"), {"to": "by", "by": "-1", "partitions": "0"})
+    assert len(back.context["moves"]) == 1
+    assert OperatorEvent.objects.filter(action="seek").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "error"),
+    [
+        ({"to": "offset"}, "This is needed for the choice above"),
+        ({"to": "offset", "offset": "9999"}, "beyond the tip"),
+        ({"to": "somewhere"}, "Select a valid choice"),
+        ({"to": "latest", "partitions": "0; 1"}, "Numbers with commas between"),
+        ({"to": "latest", "partitions": "7"}, "has no partition 7"),
+        ({"to": "older", "older": "24"}, "nothing is that old"),
+        ({"to": "older", "older": "1", "partitions": "0"}, "left out in all partitions"),
+    ],
+)
+def test_where_it_cannot_go_is_explained(sign_in, subscription, form, error):
+    response = sign_in(*EVERYTHING).post(address(subscription, "seek"), form)
+    assert error in text_of(response)
+    assert set(ConsumerOffset.objects.values_list("passed", flat=True)) == {0}
+
+
+def test_old_events_are_left_out(sign_in, subscription):
+    client = sign_in(*EVERYTHING)
+    asked = client.post(address(subscription, "seek"), {"to": "older", "older": "0"})
+    client.post(address(subscription, "seek"), {**hidden_fields(asked), "confirmed": "Move it"})
+    assert sum(ConsumerOffset.objects.values_list("passed", flat=True)) == 10
+    assert OperatorEvent.objects.filter(action="force-complete").exists()
+
+
+def test_an_active_group_is_removed_only_by_force(sign_in, subscription):
+    client = sign_in(*EVERYTHING)
+    assert "is ACTIVE" in text_of(press(client, subscription, "remove"))
+    assert Subscription.objects.exists()
+    done = press(client, subscription, "remove", force="on", reason="gone")
+    assert done.status_code == 302
+    assert not Subscription.objects.exists()
+    assert LogEntry.objects.get().is_deletion()
+    assert client.get(address(subscription, "pause")).status_code == 404
+
+
+def test_what_cannot_become_is_explained(sign_in, subscription):
+    Subscription.objects.update(status="CANCELLED")
+    assert "cancelled for good" in text_of(press(sign_in(*EVERYTHING), subscription, "resume"))
