@@ -1,9 +1,12 @@
 """How Spark's JDBC reader reaches the database that Django uses."""
 
+from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections
+
+from ..conf import conf
 
 DRIVER = "org.postgresql.Driver"
 
@@ -11,11 +14,15 @@ SSL_PARAMETERS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 """Options of libpq that PostgreSQL's JDBC driver knows by the same names."""
 
 
-def jdbc_options(using: str = DEFAULT_DB_ALIAS) -> dict[str, str]:
+def jdbc_options(
+    using: str = DEFAULT_DB_ALIAS, *, write: bool = False, session: Mapping[str, object] | None = None
+) -> dict[str, str]:
     """The options of ``spark.read.format("jdbc")`` for one of Django's databases.
 
-    The password is an option of its own and no part of the URL, which Spark shows in its pages and logs. Sessions read
-    only, and see times in UTC.
+    The password is an option of its own and no part of the URL, which Spark shows in its pages and logs. Sessions see
+    times in UTC. They read only, and no statement takes longer than ``PUBSUB["spark_statement_timeout_s"]``, unless
+    ``write`` is asked for; then text goes into columns of any type, such as uuid and jsonb. ``session`` are further
+    settings of PostgreSQL's, say ``{"jit": "off"}``.
 
     >>> options = jdbc_options()
     >>> options["driver"]
@@ -35,14 +42,47 @@ def jdbc_options(using: str = DEFAULT_DB_ALIAS) -> dict[str, str]:
     if ":" in host:
         host = f"[{host}]"
     parameters = {name: str(settings["OPTIONS"][name]) for name in SSL_PARAMETERS if name in settings["OPTIONS"]}
-    parameters |= {
-        "ApplicationName": "pubsub-spark",
-        "options": "-c TimeZone=UTC -c default_transaction_read_only=on",
-    }
-    return {
+    parameters["ApplicationName"] = "pubsub-spark"
+    if write:
+        parameters["stringtype"] = "unspecified"
+    parameters["options"] = session_options(using, write=write, session=session)
+    options = {
         "url": f"jdbc:postgresql://{host}:{settings['PORT'] or 5432}/{quote(settings['NAME'], safe='')}"
         f"?{urlencode(parameters, quote_via=quote)}",
         "user": settings["USER"],
-        "password": settings["PASSWORD"],
         "driver": DRIVER,
     }
+    if settings["PASSWORD"]:
+        # Where there is none, the driver looks into ~/.pgpass, as libpq does.
+        options["password"] = settings["PASSWORD"]
+    return options
+
+
+def libpq_address(
+    using: str = DEFAULT_DB_ALIAS, *, write: bool = False, session: Mapping[str, object] | None = None
+) -> dict[str, object]:
+    """The same for psycopg, which the streaming source uses: parameters of ``psycopg.connect()``.
+
+    >>> libpq_address()["application_name"]
+    'pubsub-spark'
+    """
+    # Django's own parameters, such as its classes, mean something in Django's process only.
+    address: dict[str, object] = {
+        name: value
+        for name, value in connections[using].get_connection_params().items()
+        if isinstance(value, str) or name in ("port", "connect_timeout")
+    }
+    address["application_name"] = "pubsub-spark"
+    address["options"] = session_options(using, write=write, session=session)
+    return address
+
+
+def session_options(using: str, *, write: bool, session: Mapping[str, object] | None = None) -> str:
+    """What a session of Spark's begins with, in the words of PostgreSQL's own command line."""
+    given = connections[using].settings_dict["OPTIONS"].get("options", "")  # such as a search_path
+    wanted: dict[str, object] = {"TimeZone": "UTC"}
+    if not write:
+        wanted["default_transaction_read_only"] = "on"
+        wanted["statement_timeout"] = conf().spark_statement_timeout_s * 1000
+    wanted |= session or {}
+    return " ".join([*([given] if given else []), *(f"-c {name}={value}" for name, value in wanted.items())])

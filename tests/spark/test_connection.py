@@ -46,3 +46,20 @@ def test_a_unix_socket_is_refused_with_the_way_out(database: dict[str, object]) 
     database["HOST"] = "/var/run/postgresql"
     with pytest.raises(ImproperlyConfigured, match="JDBC needs TCP"):
         jdbc_options()
+
+
+def test_a_search_path_of_django_s_goes_along(database: dict[str, object]) -> None:
+    database["OPTIONS"] = {"options": "-c search_path=elsewhere"}
+    assert "options=-c%20search_path%3Delsewhere%20-c%20TimeZone%3DUTC%20-c%20default_" in jdbc_options()["url"]
+
+
+def test_who_writes_is_not_held_back(database: dict[str, object]) -> None:
+    url = jdbc_options(write=True)["url"]
+    assert "read_only" not in url
+    assert "statement_timeout" not in url
+    assert "stringtype=unspecified" in url
+
+
+def test_without_a_password_the_driver_looks_for_one_itself(database: dict[str, object]) -> None:
+    database["PASSWORD"] = ""
+    assert "password" not in jdbc_options()

@@ -1,0 +1,23 @@
+"""The log beyond its retention: in Parquet, by topic and date, in closed ranges that each have a manifest.
+
+    DIR/topic=orders.events/date=2030-01-31/<first>-<last>-<run>-<n>.parquet
+    DIR/topic=orders.events/_manifest/<first>-<last>.json
+
+A range is archived when its manifest is there: it is written last, and by renaming. Whatever no manifest names was left
+by a run that was killed, and goes with the next one.
+"""
+
+from .manifest import Archive, Piece, PieceFile, TopicArchive
+from .reading import read_archive, read_both
+from .writing import Archived, archive_topic
+
+__all__ = [
+    "Archive",
+    "Archived",
+    "Piece",
+    "PieceFile",
+    "TopicArchive",
+    "archive_topic",
+    "read_archive",
+    "read_both",
+]

@@ -1,0 +1,31 @@
+"""What stands in Spark's way, or in a reader's."""
+
+from ..errors import PubSubError
+
+
+class SparkNotReady(PubSubError):
+    """Something that Spark needs is missing on this machine; the message names the ways to get it."""
+
+
+class RangeNotThere(PubSubError):
+    """Offsets were asked for that the log does not hold."""
+
+
+class InvalidRead(PubSubError):
+    """A read was described in a way that cannot work."""
+
+
+class InvalidWrite(PubSubError):
+    """Spark was to publish something that cannot be an event."""
+
+
+class FolderInUse(PubSubError):
+    """Files were to be written where there are some already."""
+
+
+class ArchiveBroken(PubSubError):
+    """An archive is not what its manifests say, or does not belong to this log."""
+
+
+class ArchiveBusy(PubSubError):
+    """An archive cannot be written at this moment; the message says why."""

@@ -1,0 +1,87 @@
+"""Finding PostgreSQL's JDBC driver, before a session starts: Spark's own way of fetching it ends in a dead session."""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from .cache import cache_folder
+from .errors import SparkNotReady
+
+DEBIAN = Path("/usr/share/java/postgresql.jar")
+MAVEN = "org/postgresql/postgresql"
+
+# A package that carries the driver as the PostgreSQL project published it. Only that entry is taken out of it, and it
+# must have the checksum that the PostgreSQL project publishes; the package itself is never installed.
+CARRIER = "wbjdbc==2.4.0"
+ENTRY = "wbjdbc/resources/maven/postgresql/postgresql-42.7.4.jar"
+SHA256 = "188976721ead8e8627eb6d8389d500dccc0c9bebd885268a3047180274a6031e"
+
+WAYS_OUT = (
+    "Spark reads PostgreSQL by its JDBC driver, which was not found. Either set PGJDBC_JAR to the driver's jar, or "
+    "install it (on Debian: apt-get install libpostgresql-jdbc-java), or put a postgresql-42.*.jar into {cache}."
+)
+
+
+def find_driver() -> Path:
+    """The driver's jar: as configured, installed or cached; else it is fetched into the cache, once.
+
+    >>> find_driver().suffix
+    '.jar'
+    """
+    if configured := os.environ.get("PGJDBC_JAR"):
+        if not zipfile.is_zipfile(configured):
+            raise SparkNotReady(f"PGJDBC_JAR is {configured}, which is no jar that can be read.")
+        return Path(configured)
+    cache = cache_folder("jdbc")
+    for place in (*_newest_first(cache.glob("postgresql-42.*.jar")), DEBIAN, *_in_maven_repositories()):
+        if zipfile.is_zipfile(place):
+            return place
+    try:
+        return fetch_driver(cache)
+    except SparkNotReady as error:
+        raise SparkNotReady(f"{WAYS_OUT.format(cache=cache)} Fetching it by pip failed: {error}") from error
+
+
+def fetch_driver(folder: Path) -> Path:
+    """Fetches the driver by pip, which knows the mirror in use, and keeps it if its checksum is right."""
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input", "--dest", scratch]
+        done = subprocess.run([*command, CARRIER], capture_output=True, text=True, check=False, timeout=300)
+        wheels = list(Path(scratch).glob("*.whl"))
+        if done.returncode or not wheels:
+            raise SparkNotReady(done.stderr.strip()[-500:] or "pip brought no wheel.")
+        try:
+            jar = zipfile.ZipFile(wheels[0]).read(ENTRY)
+        except (KeyError, zipfile.BadZipFile) as error:
+            raise SparkNotReady(f"{CARRIER} does not hold {ENTRY}.") from error
+    if (found := hashlib.sha256(jar).hexdigest()) != SHA256:
+        raise SparkNotReady(f"{ENTRY} has the checksum {found}, and should have {SHA256}. It was not kept.")
+    place = folder / Path(ENTRY).name
+    # Whole or not at all: another process may be looking.
+    fresh = place.with_suffix(f".{os.getpid()}")
+    fresh.write_bytes(jar)
+    fresh.replace(place)
+    return place
+
+
+def _in_maven_repositories() -> list[Path]:
+    home = Path("~").expanduser()
+    found = [*(home / ".m2" / "repository" / MAVEN).glob("*/postgresql-42.*.jar")]
+    for ivy in (".ivy2", ".ivy2.5.2"):
+        found += (home / ivy / "jars").glob("org.postgresql_postgresql-42.*.jar")
+    return _newest_first(found)
+
+
+def _newest_first(jars: Iterable[Path]) -> list[Path]:
+    """By version, sources and documentation left out."""
+
+    def version(jar: Path) -> list[int]:
+        return [int(number) for number in re.findall(r"\d+", jar.stem)]
+
+    return sorted((jar for jar in jars if not jar.stem.endswith(("-sources", "-javadoc"))), key=version, reverse=True)

@@ -1,0 +1,17 @@
+"""What Spark works out of the log, a file for each job; `manage.py run_spark_job NAME` runs them.
+
+>>> sorted(jobs())[:3]
+['archive', 'audit', 'dead_letters']
+"""
+
+from .job import Asked, Found, Job
+
+__all__ = ["Asked", "Found", "Job", "jobs"]
+
+
+def jobs() -> dict[str, Job]:
+    """All jobs by name. None of them needs Spark before it runs."""
+    from . import archive, audit, dead_letters, funnel, latency, replay, report, skew, snapshot, throughput
+
+    every = (throughput, latency, dead_letters, skew, funnel, audit, archive, replay, snapshot, report)
+    return {module.JOB.name: module.JOB for module in every}

@@ -1,0 +1,125 @@
+"""From publishing until a group has passed the event, as far as the database knows.
+
+Nobody writes down when an event was passed: a cursor is one row that moves. What is noted, every half minute or so, is
+how many events a group has passed (`outbox_samples`, kept for two days). The n-th event of a topic was then passed
+between the last moment at which fewer than n were, and the first at which n or more were, if the group takes a topic's
+partitions about alike. So each event's latency lies between two known numbers, and so do the percentiles.
+"""
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from ..connection import jdbc_options
+from ..ranges import LogRange, extents
+from ..readers import read_ranges
+from ..statements import statement
+from .job import Asked, Found, Job
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+BUCKET = 1000
+PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+
+def run(asked: Asked) -> Found:
+    from pyspark.sql import functions as f
+
+    courses = _courses(asked).persist()
+    try:
+        passed = {
+            row.topic: (row.first, row.last)
+            for row in courses.groupBy("topic")
+            .agg(f.min("first").alias("first"), f.max("last").alias("last"))
+            .collect()
+        }
+        ranges = [
+            LogRange(
+                topic=extent.topic,
+                topic_id=extent.topic_id,
+                first=max(extent.oldest, passed[extent.topic][0]),
+                last=min(extent.tip, passed[extent.topic][1]),
+            )
+            for extent in extents(asked.topics or None, asked.using)
+            if extent.topic in passed
+        ]
+        events = read_ranges(asked.session, [each for each in ranges if each.count > 0], using=asked.using)
+        events = _in_time(events.select("topic", "c_offset", "created_at"), asked.since, asked.until)
+        frame = _measured(events, courses).persist()
+        frame.count()  # now, while the courses are at hand
+    finally:
+        courses.unpersist()
+    return Found(
+        frame=frame,
+        chart="p95_at_most_s",
+        notes=["at_least and at_most are as far apart as the two looks at a group between which it passed an event."],
+    )
+
+
+def _courses(asked: Asked) -> "DataFrame":
+    """Which events each group passed between which two moments. It may have been moved back: the first time counts."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    options = jdbc_options(asked.using) | {"dbtable": f"({statement('group_courses')}) AS rows", "fetchsize": "5000"}
+    samples = asked.session.read.format("jdbc").options(**options).load()
+    if asked.topics:
+        samples = samples.filter(f.col("topic").isin(*asked.topics))
+    course = Window.partitionBy("topic", "group_id").orderBy("taken_at")
+    before = course.rowsBetween(Window.unboundedPreceding, -1)
+    return samples.select(
+        "topic",
+        "group_id",
+        (f.max("passed").over(before) + 1).alias("first"),
+        f.col("passed").alias("last"),
+        f.lag("taken_at").over(course).alias("after"),
+        f.col("taken_at").alias("by"),
+    ).filter("first <= last")
+
+
+def _measured(events: "DataFrame", courses: "DataFrame") -> "DataFrame":
+    from pyspark.sql import functions as f
+
+    spread = courses.withColumn("bucket", f.explode(f.sequence(_bucket("first"), _bucket("last"))))
+    pairs = events.withColumn("bucket", _bucket("c_offset")).join(f.broadcast(spread), ["topic", "bucket"])
+    bounded = pairs.filter("c_offset BETWEEN first AND last").select(
+        "topic",
+        f.col("group_id").alias("group"),
+        f.greatest(f.lit(0.0), _since_published("after")).alias("at_least"),
+        f.greatest(f.lit(0.0), _since_published("by")).alias("at_most"),
+    )
+    return (
+        bounded.groupBy("topic", "group")
+        .agg(
+            f.count("*").alias("events"),
+            *(
+                f.percentile_approx(bound, share).alias(f"{name}_{bound}_s")
+                for name, share in PERCENTILES.items()
+                for bound in ("at_least", "at_most")
+            ),
+        )
+        .orderBy("topic", "group")
+    )
+
+
+def _bucket(offset: str) -> "Column":
+    from pyspark.sql import functions as f
+
+    return f.floor(f.col(offset) / BUCKET)
+
+
+def _since_published(moment: str) -> "Column":
+    from pyspark.sql import functions as f
+
+    return f.col(moment).cast("double") - f.col("created_at").cast("double")
+
+
+def _in_time(events: "DataFrame", since: dt.datetime | None, until: dt.datetime | None) -> "DataFrame":
+    from pyspark.sql import functions as f
+
+    if since:
+        events = events.filter(f.col("created_at") >= f.lit(since))
+    return events.filter(f.col("created_at") < f.lit(until)) if until else events
+
+
+JOB = Job(name="latency", help="from publishing until a group has passed the event, in percentiles", run=run)

@@ -1,0 +1,30 @@
+"""Reading the log by statements of a job's own, in the same closed ranges as the readers."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..connection import jdbc_options
+from ..planning import BY_INDEX
+from ..ranges import LogRange
+from ..readers import RANGE_SIZE
+from ..statements import statement
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_pieces(
+    session: "SparkSession", name: str, ranges: Sequence[LogRange], *, using: str, size: int = RANGE_SIZE
+) -> "DataFrame":
+    """The rows of `spark/sql/NAME.sql` in these ranges. What is not there, is not there: nobody complains."""
+    options = jdbc_options(using, session=BY_INDEX) | {"fetchsize": "5000"}
+    pieces = [piece for each in ranges for piece in each.split(size)]
+    return session.read.jdbc(
+        options.pop("url"),
+        f"({statement(name)}) AS log",
+        predicates=[
+            f"topic_id = {piece.topic_id} AND c_offset BETWEEN {piece.first} AND {piece.last}" for piece in pieces
+        ]
+        or ["false"],
+        properties=options,
+    )

@@ -1,0 +1,70 @@
+"""Replaying as a job: archived events to one group."""
+
+from argparse import ArgumentParser
+
+from ..archive.replaying import Chosen, check_group, chosen_events, replay
+from ..errors import InvalidRead
+from .job import Asked, Found, Job
+
+SCHEMA = "topic string, group string, type string, first bigint, last bigint, events bigint"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--from", dest="root", metavar="DIR", required=True, help="the archive's folder")
+    parser.add_argument("--to-group", required=True, help="the group that gets the events; no other does")
+    parser.add_argument("--key", action="append", help="only events of this key, or host; may be repeated")
+    parser.add_argument("--type", action="append", help="only events of this type; may be repeated")
+    parser.add_argument(
+        "--again", action="store_true", help="also what was replayed to the group by this command before"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be published, and publish nothing")
+
+
+def run(asked: Asked) -> Found:
+    from pyspark.sql import functions as f
+
+    if len(asked.topics) != 1:
+        raise InvalidRead("A replay is of one topic: name it by --topic.")
+    options = asked.options
+    chosen = Chosen(
+        topic=asked.topics[0],
+        group=options.get("to_group") or "",
+        start=asked.start,
+        end=asked.end,
+        since=asked.since,
+        until=asked.until,
+        keys=tuple(options.get("key") or ()),
+        types=tuple(options.get("type") or ()),
+    )
+    root = options["root"]
+    check_group(chosen, asked.using)
+    frame = (
+        chosen_events(asked.session, root, chosen)
+        .groupBy("topic", f.lit(chosen.group).alias("group"), "type")
+        .agg(f.min("c_offset").alias("first"), f.max("c_offset").alias("last"), f.count("*").alias("events"))
+        .orderBy("topic", "type")
+    )
+    if options.get("dry_run"):
+        notes = ["This was a dry run: nothing was published."]
+    else:
+        done = replay(
+            asked.session,
+            root,
+            chosen,
+            again=options.get("again", False),
+            reached=lambda events: asked.say(f"{events:,} events published"),
+            using=asked.using,
+        )
+        notes = [f"{done.events:,} events were published to {chosen.group}."]
+        if done.before:
+            notes.append(f"{done.before:,} had been published before; --again would publish them once more.")
+    return Found(frame=frame, chart="events", notes=notes)
+
+
+JOB = Job(
+    name="replay",
+    help="archived events to one group, anew",
+    run=run,
+    add_arguments=add_arguments,
+    by_offset=True,
+)

@@ -1,0 +1,118 @@
+"""Whether the work is spread evenly: the busiest partitions and keys, and how many partitions would help."""
+
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..ranges import extents
+from .job import Asked, Found, Job
+from .pieces import read_pieces
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TRIED = (1, 2, 4, 8, 16, 32, 64, 128)
+
+GOOD_ENOUGH = 1.25
+"""So many partitions are enough as bring the busiest one to no more than this times what is possible at all."""
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--keys", type=int, default=10, help="how many of the hottest keys to name (default: 10)")
+
+
+def run(asked: Asked) -> Found:
+    from pyspark.sql import functions as f
+
+    known = extents(asked.topics or None, asked.using)
+    ranges = [extent.range(asked.start, asked.end) for extent in known]
+    events = read_pieces(asked.session, "ordering_keys", ranges, using=asked.using)
+    if asked.since:
+        events = events.filter(f.col("created_at") >= f.lit(asked.since))
+    if asked.until:
+        events = events.filter(f.col("created_at") < f.lit(asked.until))
+    per_key = events.groupBy("topic", "partition_id", "key", "hash").agg(f.count("*").alias("events")).persist()
+    try:
+        sizes = {extent.topic: extent.partitions for extent in known}
+        found = _partitions(per_key) + _keys(per_key, asked.options.get("keys", 10)) + _tried(per_key, sizes)
+    finally:
+        per_key.unpersist()
+    totals: dict[str, int] = {}
+    for topic, what, _, events_there in found:
+        totals[topic] = totals.get(topic, 0) + events_there * (what == "partition")
+    rows = [
+        (topic, what, name, events_there / totals[topic], events_there)
+        for topic, what, name, events_there in sorted(found, key=_order)
+    ]
+    frame = asked.session.createDataFrame(rows, "topic string, what string, name string, share double, events bigint")
+    return Found(frame=frame, chart="share", notes=[_advice(topic, rows, sizes[topic]) for topic in totals])
+
+
+def _order(row: Any) -> Any:
+    topic, what, name, events = row
+    if what == "key":
+        return topic, 1, -events, name or ""
+    return topic, 0 if what == "partition" else 2, int(name.split()[0]), ""
+
+
+def _partitions(per_key: "DataFrame") -> list[Any]:
+    counted = per_key.groupBy("topic", "partition_id").agg({"events": "sum"}).collect()
+    return [(topic, "partition", str(number), events) for topic, number, events in counted]
+
+
+def _keys(per_key: "DataFrame", most: int) -> list[Any]:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    by_key = per_key.filter("key IS NOT NULL").groupBy("topic", "key").agg(f.sum("events").alias("events"))
+    rank = f.row_number().over(Window.partitionBy("topic").orderBy(f.desc("events"), "key"))
+    hottest = by_key.withColumn("rank", rank).filter(f.col("rank") <= most).collect()
+    return [(row.topic, "key", row.key, row.events) for row in hottest]
+
+
+def _tried(per_key: "DataFrame", sizes: dict[str, int]) -> list[Any]:
+    """How many events the busiest partition would have had, had there been so many of them."""
+    from pyspark.sql import functions as f
+
+    numbers = sorted({*TRIED, *sizes.values()})
+    counted = (
+        per_key.select("topic", "hash", "events", f.explode(f.array(*map(f.lit, numbers))).alias("partitions"))
+        .groupBy("topic", "partitions", (f.col("hash") % f.col("partitions")).alias("number"))
+        .agg(f.sum("events").alias("events"))
+        .groupBy("topic", "partitions")
+        .agg(f.max("events").alias("events"))
+        .collect()
+    )
+    return [(row.topic, "busiest of", f"{row.partitions} partitions", row.events) for row in counted]
+
+
+def _advice(topic: str, rows: Sequence[Any], now: int) -> str:
+    """What a topic's figures mean.
+
+    >>> rows = [("a", "key", "k", 0.1, 10), *(("a", "busiest of", f"{n} partitions", 1 / n, 1) for n in (1, 2, 4, 8))]
+    >>> _advice("a", rows, 2)
+    'a: of 2 partitions the busiest has 50.0 % of the events; 8 would bring that to 12.5 %. ...10.0 %...'
+    """
+    of_topic = [row for row in rows if row[0] == topic]
+    busiest = {int(name.split()[0]): share for _, what, name, share, _ in of_topic if what == "busiest of"}
+    hottest = max((row[3] for row in of_topic if row[1] == "key"), default=0)
+    enough = next(
+        number for number in sorted(busiest) if busiest[number] <= GOOD_ENOUGH * max(min(busiest.values()), hottest)
+    )
+    said = f"{topic}: of {now} partitions the busiest has {busiest[now]:.1%} of the events".replace("%", " %")
+    if enough > now:
+        said += f"; {enough} would bring that to {busiest[enough]:.1%}.".replace("%", " %")
+    else:
+        said += "; more would not help."
+    if hottest:
+        said += f" The hottest key has {hottest:.1%}, and the partition that has it no less.".replace("%", " %")
+    return said
+
+
+JOB = Job(
+    name="skew",
+    help="the busiest partitions and keys, and how many partitions would help",
+    run=run,
+    add_arguments=add_arguments,
+    by_offset=True,
+)

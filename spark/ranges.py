@@ -1,0 +1,96 @@
+"""Closed ranges of offsets: what is read, cut and counted, and never changes once it is at or below the tip."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from ..errors import UnknownTopic
+from .errors import InvalidRead, RangeNotThere
+from .statements import statement
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogRange:
+    """The events of a topic from one offset to another, both included; empty where last is first - 1."""
+
+    topic: str
+    topic_id: int
+    first: int
+    last: int
+
+    @property
+    def count(self) -> int:
+        """How many events there are: exact, as offsets have no gaps."""
+        return self.last - self.first + 1
+
+    def split(self, size: int) -> "list[LogRange]":
+        """The same in pieces of at most `size` events.
+
+        >>> [(piece.first, piece.last) for piece in LogRange(topic="a", topic_id=1, first=3, last=12).split(4)]
+        [(3, 6), (7, 10), (11, 12)]
+        """
+        return [
+            LogRange(topic=self.topic, topic_id=self.topic_id, first=first, last=min(first + size - 1, self.last))
+            for first in range(self.first, self.last + 1, size)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extent:
+    """What the log holds of a topic at one moment."""
+
+    topic: str
+    topic_id: int
+    oldest: int
+    tip: int
+    partitions: int
+
+    def range(self, start: int | None = None, end: int | None = None) -> LogRange:
+        """The part from `start` to `end`, the tip at most; raises :class:`RangeNotThere` where some of it is not."""
+        first = self.oldest if start is None else start
+        last = self.tip if end is None else min(end, self.tip)
+        held = (
+            f'Of topic "{self.topic}" the log holds offsets {self.oldest} to {self.tip}'
+            if self.tip >= self.oldest
+            else f'Of topic "{self.topic}" the log holds nothing; the next offset is {self.tip + 1}'
+        )
+        if start is not None and end is not None and end < start - 1:
+            raise InvalidRead(f"The range from {start} to {end} ends before it begins.")
+        if first < self.oldest:
+            raise RangeNotThere(f"{held}: a read cannot begin at {first}. What is older has been retired.")
+        if first > self.tip + 1:
+            raise RangeNotThere(f"{held}: a read cannot begin at {first}, which nothing has reached yet.")
+        return LogRange(topic=self.topic, topic_id=self.topic_id, first=first, last=max(last, first - 1))
+
+
+def extents(topics: str | Sequence[str] | None = None, using: str = DEFAULT_DB_ALIAS) -> list[Extent]:
+    """What the log holds of some topics, or of all, taken at one moment.
+
+    >>> [extent.topic for extent in extents("default")]
+    ['default']
+    """
+    with connections[using].cursor() as cursor:
+        cursor.execute(statement("topic_extents"))
+        known = {
+            row[1]: Extent(topic_id=row[0], topic=row[1], oldest=row[2], tip=row[3], partitions=row[4])
+            for row in cursor.fetchall()
+        }
+    wanted = list(known) if topics is None else [topics] if isinstance(topics, str) else list(topics)
+    for name in wanted:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1)
+            hint = f'Did you mean "{nearest[0]}"?' if nearest else f"There are: {', '.join(known) or 'none'}."
+            raise UnknownTopic(f'There is no topic "{name}". {hint}')
+    return [known[name] for name in dict.fromkeys(wanted)]
+
+
+def log_range(topic: str, start: int | None = None, end: int | None = None, using: str = DEFAULT_DB_ALIAS) -> LogRange:
+    """A topic's events from `start` (default: the oldest) to `end` (default, and at most: the tip at this moment).
+
+    >>> log_range("default").count
+    0
+    """
+    (extent,) = extents(topic, using)
+    return extent.range(start, end)

@@ -1,0 +1,69 @@
+"""Where results of jobs go: into files, and into the table that the admin shows."""
+
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import DEFAULT_DB_ALIAS
+
+from .connection import jdbc_options
+from .errors import FolderInUse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FILE_FORMATS = ("parquet", "csv", "json")
+
+
+def write_files(frame: "DataFrame", folder: str, file_format: str, *, overwrite: bool = False) -> None:
+    """The rows as files in a folder, which may be anywhere that Spark can write to."""
+    from pyspark.errors import AnalysisException
+
+    options = {"header": "true"} if file_format == "csv" else {}
+    if file_format == "json":
+        options["ignoreNullFields"] = "false"
+    if "://" not in folder:
+        # Spark would take it from its own working directory, and without a word from HDFS where there is one.
+        folder = f"file://{Path(folder).absolute()}"
+    writer = frame.write.format(file_format).options(**options).mode("overwrite" if overwrite else "errorifexists")
+    try:
+        writer.save(folder)
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_ALREADY_EXISTS":
+            raise FolderInUse(f"{folder} exists already. Name another folder, or allow to overwrite it.") from error
+        raise
+
+
+def save_findings(
+    frame: "DataFrame",
+    *,
+    job: str,
+    parameters: Mapping[str, Any],
+    run_id: uuid.UUID | None = None,
+    using: str = DEFAULT_DB_ALIAS,
+) -> uuid.UUID:
+    """Writes the rows into `spark_findings`, over JDBC, in one transaction. Returns the run's number.
+
+    >>> from pubsub.spark.session import build_session
+    >>> run_id = save_findings(build_session().range(2), job="doctest", parameters={"columns": ["id"]})
+    >>> from pubsub.models import Finding
+    >>> [finding.data for finding in Finding.objects.filter(run_id=run_id).order_by("row_number")]
+    [{'id': 0}, {'id': 1}]
+    """
+    from pyspark.sql import functions as f
+
+    run_id = run_id or uuid.uuid4()
+    rows = frame.coalesce(1).select(
+        f.lit(str(run_id)).alias("run_id"),
+        f.lit(job).alias("job"),
+        f.lit(json.dumps(parameters, cls=DjangoJSONEncoder)).alias("parameters"),
+        f.monotonically_increasing_id().cast("int").alias("row_number"),
+        f.to_json(f.struct(*frame.columns), {"ignoreNullFields": "false"}).alias("data"),
+    )
+    options = jdbc_options(using, write=True)
+    # One task, and so one transaction: a run is there as a whole or not at all.
+    rows.write.jdbc(options.pop("url"), "spark_findings", mode="append", properties=options)
+    return run_id

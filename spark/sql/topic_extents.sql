@@ -1,0 +1,11 @@
+-- What the log holds of each topic, all by one snapshot: its first and its last offset. Nothing is counted. An empty
+-- topic, or one of which all has been retired, begins behind its end.
+SELECT topic.id, topic.name, coalesce(oldest.c_offset, counter.next_offset, 1), coalesce(counter.next_offset - 1, 0),
+       greatest(topic.total_partitions,
+                (SELECT max(partition_id) + 1 FROM log_partition_counter WHERE topic_id = topic.id))
+FROM outbox_topics AS topic
+LEFT JOIN log_counter AS counter ON counter.topic_id = topic.id
+LEFT JOIN LATERAL (
+    SELECT c_offset FROM log_entry WHERE topic_id = topic.id ORDER BY c_offset LIMIT 1
+) AS oldest ON true
+ORDER BY topic.name

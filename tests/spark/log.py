@@ -1,0 +1,28 @@
+"""A log with something in it, for the tests to read."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.db import transaction
+
+from pubsub import publish_many
+from pubsub.models import Topic
+from pubsub.sequencing import sequence
+
+
+def make_topic(name: str = "orders", partitions: int = 4) -> int:
+    return Topic.objects.create(name=name, total_partitions=partitions).pk
+
+
+def publish_all(topic: str, events: Iterable[dict[str, Any]]) -> None:
+    """One transaction, numbered at once."""
+    with transaction.atomic():
+        publish_many(topic, events)
+    sequence("default")
+
+
+def orders(count: int, first: int = 1) -> Iterable[dict[str, Any]]:
+    return (
+        {"payload": {"id": n, "total": n * 1.5}, "type": f"order.{n % 3}", "key": f"customer-{n % 7}"}
+        for n in range(first, first + count)
+    )
