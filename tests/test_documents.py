@@ -5,7 +5,7 @@ import importlib
 import pkgutil
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,23 @@ def blocks(page: Path, *languages: str) -> Iterator[str]:
             yield re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)
 
 
+@pytest.fixture
+def use_the_open_session(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """An example that builds a session gets the one of all tests: its own would stay open, and be theirs."""
+
+    def use(text: str) -> None:
+        if "build_session" in text:
+            request.getfixturevalue("spark")
+
+    return use
+
+
 @each_page
 @pytest.mark.django_db(transaction=True)
-def test_every_python_example_runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_python_example_runs(
+    page: Path, monkeypatch: pytest.MonkeyPatch, use_the_open_session: Callable[[str], None]
+) -> None:
+    use_the_open_session(page.read_text())
     registry = pubsub.subscribing.Registry()
     monkeypatch.setattr("pubsub.subscribing.registry", registry)
     names: dict[str, Any] = {"Order": DocumentedOrder, "Email": DocumentedEmail, "__name__": "example"}
@@ -98,9 +112,12 @@ def test_every_setting_is_in_the_list_with_its_default() -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 @pytest.mark.django_db(transaction=True)
-def test_the_examples_in_docstrings_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pubsub.subscribing.registry", pubsub.subscribing.Registry())
+def test_the_examples_in_docstrings_run(
+    name: str, monkeypatch: pytest.MonkeyPatch, use_the_open_session: Callable[[str], None]
+) -> None:
     module = importlib.import_module(name)
+    use_the_open_session(Path(module.__file__).read_text() if module.__file__ else "")
+    monkeypatch.setattr("pubsub.subscribing.registry", pubsub.subscribing.Registry())
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
     failed, _ = doctest.testmod(module, optionflags=flags)
     assert failed == 0
