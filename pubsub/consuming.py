@@ -69,7 +69,7 @@ def consume(place: Place, batch_size: int, *, worker_id: str = "", suspect: bool
             done = _one_by_one(place, 1, one_by_one, guarded=True)
         finally:
             if not done.passed:
-                guarding.uncount_attempt(place, guarded, worker_id)
+                guarding.uncount_attempt(place, guarded)
         return done
     if not (place.parks_keys and setting_aside.has_open(place)):
         try:

@@ -26,8 +26,8 @@ MOST_DEATHS = 3
 @dataclass(frozen=True, kw_only=True)
 class Guarded:
     attempt: int
-    counted: int
-    """Attempts that the database knows of, this one included."""
+    next_offset: int
+    """Where the cursor stands."""
     doomed: dict[Any, BaseException] = field(default_factory=dict)
 
 
@@ -53,18 +53,16 @@ def count_attempt(place: Place, batch_size: int, worker_id: str) -> Guarded | No
             return None
         attempt, transaction_id = row
     if attempt > most_attempts(place):
-        return Guarded(attempt=attempt - 1, counted=attempt, doomed={transaction_id: died(attempt - 1)})
-    return Guarded(attempt=attempt, counted=attempt)
+        return Guarded(attempt=attempt - 1, next_offset=held.next_offset, doomed={transaction_id: died(attempt - 1)})
+    return Guarded(attempt=attempt, next_offset=held.next_offset)
 
 
-def uncount_attempt(place: Place, guarded: Guarded, worker_id: str) -> None:
+def uncount_attempt(place: Place, guarded: Guarded) -> None:
     """Nobody has died of this attempt: it failed for another reason, or was not made."""
 
     def uncount() -> None:
         with connections[place.using].cursor() as cursor:
-            cursor.execute(
-                load("uncount_attempt"), {**place.parameters, "worker_id": worker_id, "attempts": guarded.counted}
-            )
+            cursor.execute(load("uncount_attempt"), {**place.parameters, "next_offset": guarded.next_offset})
 
     settle(place, uncount)
 
@@ -85,9 +83,12 @@ def settle(place: Place, settling: Callable[[], None]) -> None:
 
 
 def settle_what_is_left(place: Place) -> None:
-    if settling := _unsettled.get((place.using, place.key)):
-        settling()
-        _unsettled.pop((place.using, place.key), None)
+    if settling := _unsettled.pop((place.using, place.key), None):
+        try:
+            settling()
+        except Error:
+            _unsettled[place.using, place.key] = settling
+            raise
 
 
 def most_attempts(place: Place) -> int:

@@ -42,6 +42,8 @@ class Lease:
 
     place: Place
     epoch: int
+    next_offset: int
+    """Where the cursor stands."""
     attempt: int
     entries: list[Entry]
     """What was read when it was taken. A long transaction goes on behind it."""
@@ -56,7 +58,7 @@ class Lease:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {**self.place.parameters, "epoch": self.epoch}
+        return {**self.place.parameters, "epoch": self.epoch, "next_offset": self.next_offset}
 
     def all_entries(self) -> Iterator[Entry]:
         """In a transaction that is longer than what was read at first, the rest is read while it is handled."""
@@ -178,6 +180,7 @@ class Leaseholder:
             done = self._handle(lease, batch_size)
         except LeaseLost as error:
             logger.warning("%s", error, extra=place.facts)
+            settle(place, lambda: self._take_attempt_back(lease))
             return Batch()
         finally:
             self._held.pop(place.key, None)
@@ -212,6 +215,7 @@ class Leaseholder:
             lease = Lease(
                 place=place,
                 epoch=held.epoch + 1,
+                next_offset=held.next_offset,
                 attempt=attempt,
                 entries=entries,
                 is_whole=at_most_once or len(entries) < most,
@@ -336,18 +340,25 @@ class Leaseholder:
             raise
         except Exception:
             logger.debug("%s: acknowledging on another connection", lease.place, exc_info=True)
-            settle(lease.place, lambda: self._acknowledge(lease, last, count))
+            settle(lease.place, lambda: self._acknowledge_late(lease, last, count))
 
     def _break_off(self, lease: Lease, last: Entry | None, count: int) -> None:
         """Something has failed that is no event's fault, or the process ends: the rest is for whoever comes next."""
         if lease.place.declared.delivery is Delivery.AT_MOST_ONCE:
             return  # what was in hand becomes dead letters
-        settle(lease.place, lambda: self._acknowledge(lease, last, count))
+        settle(lease.place, lambda: self._acknowledge_late(lease, last, count))
+
+    def _acknowledge_late(self, lease: Lease, last: Entry | None, count: int) -> None:
+        try:
+            self._acknowledge(lease, last, count)
+        except LeaseLost as error:
+            logger.warning("%s", error, extra=lease.place.facts)
+            self._take_attempt_back(lease)
 
     def _acknowledge(self, lease: Lease, last: Entry | None, count: int) -> None:
         """Gives the lease back, with what was handled."""
         if last is None:
-            self._give_back(lease)
+            self._take_attempt_back(lease)
             return
         with connections[lease.place.using].cursor() as cursor:
             if lease.place.declared.delivery is Delivery.AT_MOST_ONCE:
@@ -355,8 +366,8 @@ class Leaseholder:
             else:
                 self._move(cursor, lease, last, count, keep=False)
 
-    def _give_back(self, lease: Lease) -> None:
-        """Gives the lease back as if it had not been taken: nobody died, and nothing was handled."""
+    def _take_attempt_back(self, lease: Lease) -> None:
+        """Nobody has died: whoever holds the lease now, this attempt at what comes next does not count."""
         with connections[lease.place.using].cursor() as cursor:
             cursor.execute(load("give_claim_back"), lease.parameters)
 
@@ -380,6 +391,7 @@ class Leaseholder:
                 f"{lease.place}: the lease ran out and another worker has taken over; what was handled up to offset "
                 f"{last.offset} is not acknowledged."
             )
+        lease.next_offset = last.offset + 1
 
     def _find_claim(self, cursor: Any, place: Place) -> "FoundClaim | None":
         cursor.execute(load("find_claim"), {**place.parameters, "worker_id": self.worker_id, "family": ALIVE})
@@ -437,6 +449,7 @@ class Leaseholder:
             lease = Lease(
                 place=place,
                 epoch=held.epoch + 1,
+                next_offset=held.next_offset,
                 attempt=letters.attempts + 1,
                 entries=[],
                 letters=letters,

@@ -263,6 +263,49 @@ def test_a_failure_of_one_who_has_lost_its_lease_is_not_noted() -> None:
     assert next_offset() == 2
 
 
+@pytest.mark.parametrize("attempts", [1, 2, 3])
+@pytest.mark.parametrize("outcome", ["acknowledges", "fails", "meets a failing database"])
+def test_one_that_lives_and_has_lost_its_lease_has_not_died_of_the_event(outcome: str, attempts: int) -> None:
+    publish_each(1)
+    number()
+    place = place_of(leased(lambda event: lose_the_lease()))
+
+    def lose_the_lease() -> None:
+        Claim.objects.update(expires_at="2000-01-01T00:00:00Z", lock_key=None, attempts=attempts)
+        assert second._take(place, 10)
+        assert claims() == [(1, 1, attempts + 1)]
+        if outcome == "fails":
+            raise ValueError
+        if outcome == "meets a failing database":
+            raise AdminShutdown
+
+    with leaseholder("first", renews=False) as first, leaseholder("second", renews=False) as second:
+        if outcome == "meets a failing database":
+            with pytest.raises(AdminShutdown):
+                first.consume(place, 10)
+        else:
+            assert first.consume(place, 10).passed == 0
+        assert claims() == [(1, 1, attempts)], "the attempt of the one that lives does not count"
+
+
+def test_a_lost_lease_changes_no_count_where_the_place_has_moved_on() -> None:
+    publish_each(1, 2)
+    number()
+
+    def lose_the_lease(event: Event) -> None:
+        if event.payload == 2:
+            return
+        Claim.objects.update(expires_at="2000-01-01T00:00:00Z", lock_key=None)
+        assert second.consume(place_of(leased(lambda event: None)), 10).passed == 1
+        assert second._take(place, 10)
+        Claim.objects.update(attempts=2)
+
+    place = place_of(leased(lose_the_lease))
+    with leaseholder("first", renews=False) as first, leaseholder("second", renews=False) as second:
+        assert first.consume(place, 10).passed == 0
+        assert claims() == [(2, 2, 2)]
+
+
 def test_a_lease_is_renewed_while_a_handler_works_for_longer() -> None:
     publish_each(1)
     number()

@@ -193,8 +193,10 @@ def test_an_attempt_that_was_counted_and_not_made_is_counted_back() -> None:
     assert first
     assert second
     assert [first.attempt, second.attempt] == [1, 2]
-    uncount_attempt(place, second, "two")
-    assert claims() == [(1, 1, 1)]
+    uncount_attempt(place, first)
+    assert claims() == [(1, 1, 1)], "the one that lives takes its own back, though another has counted since"
+    uncount_attempt(place, second)
+    assert claims() == [(1, 1, 0)]
 
 
 def test_the_guard_ends_behind_what_the_dead_worker_may_have_had() -> None:
