@@ -35,6 +35,9 @@ logger = logging.getLogger("pubsub.leasing")
 ALIVE = 0x70756274
 """The family of advisory locks by which others see that a worker is still connected."""
 
+WAIT_TO_BE_SEEN_S = 1
+"""How long a worker waits for that lock before it takes a lease. One that dies without it is believed to live on."""
+
 
 @dataclass(kw_only=True, eq=False)
 class Lease:
@@ -99,6 +102,8 @@ class Leaseholder:
     lease_s: float = field(default_factory=lambda: conf().lease_s)
     _held: dict[PlaceKey, Lease] = field(default_factory=dict)
     _lock_key: int | None = None
+    _seen: threading.Event = field(default_factory=threading.Event)
+    """Others can see that this worker lives, as well as they ever will."""
     _stopping: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -118,12 +123,14 @@ class Leaseholder:
                 with dedicated_connection(self.using) as connection:
                     self._show_alive(connection)
                     self._renew(connection, self._all_held())
+                    self._seen.set()
                     while not self._stopping.wait(self.lease_s / 3):
                         self._renew(connection, self._all_held())
             except psycopg.Error as error:
                 logger.warning("leases cannot be renewed (%s); connecting again", error)
             except Exception:
                 logger.exception("renewing leases failed; starting again")
+            self._seen.clear()
             self._lock_key = None
             self._stopping.wait(self.lease_s / 10)
 
@@ -172,7 +179,7 @@ class Leaseholder:
 
     def consume(self, place: Place, batch_size: int) -> Batch:
         """Handles the next batch of a partition; nothing where another worker has it."""
-        settle_what_is_left(place)
+        self._prepare(place)
         lease = self._take(place, batch_size)
         if lease is None:
             return Batch()
@@ -191,6 +198,11 @@ class Leaseholder:
             extra={**place.facts, "passed": done.passed, "failed": done.failed},
         )
         return done
+
+    def _prepare(self, place: Place) -> None:
+        settle_what_is_left(place)
+        if self._thread:
+            self._seen.wait(WAIT_TO_BE_SEEN_S)
 
     def _take(self, place: Place, batch_size: int) -> Lease | None:
         at_most_once = place.declared.delivery is Delivery.AT_MOST_ONCE
@@ -430,7 +442,7 @@ class Leaseholder:
 
     def retry_due(self, place: Place, *, at_once: int) -> int:
         """Tries the transaction again that has waited longest for it. Returns how many events were tried."""
-        settle_what_is_left(place)
+        self._prepare(place)
         with transaction.atomic(using=place.using), connections[place.using].cursor() as cursor:
             held = lock_cursor(cursor, place)
             if held is None:
