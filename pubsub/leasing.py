@@ -9,6 +9,8 @@ have the cursor's epoch: an acknowledgement that comes too late finds another on
 import itertools
 import logging
 import random
+import selectors
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -106,16 +108,23 @@ class Leaseholder:
     """Others can see that this worker lives, as well as they ever will."""
     _stopping: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
+    _bell: tuple[socket.socket, socket.socket] | None = None
+    """To interrupt the thread's waiting: what is written into the first end arrives at the second."""
 
     def start(self) -> None:
         if self._thread is None:
+            self._bell = socket.socketpair()
             self._thread = threading.Thread(target=self._run, name="pubsub-leases", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
         self._stopping.set()
-        if self._thread:
+        if self._thread and self._bell:
+            self._bell[0].send(b"!")
             self._thread.join()
+            for end in self._bell:
+                end.close()
+            self._thread = self._bell = None
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -124,15 +133,26 @@ class Leaseholder:
                     self._show_alive(connection)
                     self._renew(connection, self._all_held())
                     self._seen.set()
-                    while not self._stopping.wait(self.lease_s / 3):
+                    while not self._stopping.is_set():
+                        self._wait_or_hear_from(connection, self.lease_s / 3)
                         self._renew(connection, self._all_held())
             except psycopg.Error as error:
                 logger.warning("leases cannot be renewed (%s); connecting again", error)
             except Exception:
                 logger.exception("renewing leases failed; starting again")
-            self._seen.clear()
             self._lock_key = None
-            self._stopping.wait(self.lease_s / 10)
+            if not self._seen.is_set():
+                self._stopping.wait(self.lease_s / 10)
+            self._seen.clear()
+
+    def _wait_or_hear_from(self, connection: psycopg.Connection[Any], seconds: float) -> None:
+        """Raises as soon as the connection is cut off: until there is another one, others believe this worker dead."""
+        assert self._bell  # noqa: S101 - start() has made it
+        with selectors.DefaultSelector() as selector:
+            session = selector.register(connection, selectors.EVENT_READ)
+            selector.register(self._bell[1], selectors.EVENT_READ)
+            if any(heard is session for heard, _ in selector.select(seconds)):
+                connection.execute("SELECT")
 
     def _show_alive(self, connection: psycopg.Connection[Any]) -> None:
         if can_listen(connection):
