@@ -14,7 +14,7 @@ from django.db import connections
 
 from . import wakeup
 from .housekeeping import URGENT, Housekeeper
-from .sequencing import Pass, move_due_messages, sequence_on
+from .sequencing import move_due_messages, sequence_on
 
 logger = logging.getLogger("pubsub.coordinating")
 
@@ -89,31 +89,27 @@ class Coordinator(threading.Thread):
         while not self._stopping.is_set():
             self._housekeeper.keep_house()
             begun = time.monotonic()
-            done = sequence_on(connection, withdraw)
+            done = sequence_on(connection, withdraw, tells=True)
             withdraw = ""
             if done.messages:
                 # Under load a pause makes passes few and large; each costs a flush, however little it numbers.
-                self._tell(connection, done)
+                self.moved.set()
                 pause = min(LONGEST_PAUSE_S, SHORTEST_PAUSE_S + PAUSE_PER_MESSAGE_S * done.messages)
                 self._stopping.wait(max(0.0, pause - (time.monotonic() - begun)))
                 continue
             # Announced before the last look: who publishes from here on sees that somebody waits.
-            done = sequence_on(connection, _START_WAITING)
+            done = sequence_on(connection, _START_WAITING, tells=True)
             pause = FIRST_LOOK_S
             while not done.messages and not self._stopping.is_set():
                 if self._wait(connection, min(pause, self._until_next_due(connection))):
                     break
                 self._housekeeper.keep_house()
                 # Who had published when the announcement came, but not committed, saw nobody waiting.
-                done = sequence_on(connection)
+                done = sequence_on(connection, tells=True)
                 pause = min(2 * pause, self.wait_period_s)
-            self._tell(connection, done)
+            if done.messages:
+                self.moved.set()
             withdraw = _STOP_WAITING
-
-    def _tell(self, connection: psycopg.Connection[Any], done: Pass) -> None:
-        if done.messages:
-            self.moved.set()
-            wakeup.tell_moved(connection, done.topic_ids)
 
     def _until_next_due(self, connection: psycopg.Connection[Any]) -> float:
         """Seconds to wait for a hint: until a delayed message is due, at most."""

@@ -157,9 +157,7 @@ class Follower(threading.Thread):
         if time.monotonic() >= self._own_pass_at:
             self._own_pass_at = time.monotonic() + conf().wait_period_ms / 1000
             connection.execute(load("move_due_messages"), {"limit": 1000})
-            done = sequence_on(connection)
-            if done.messages:
-                wakeup.tell_moved(connection, done.topic_ids)
+            sequence_on(connection, tells=True)
 
     def _step(self, walk: Walk) -> bool:
         """Reads on for those that follow along and for those behind. Says whether there is more to do at once."""

@@ -11,10 +11,12 @@ from psycopg.pq import TransactionStatus
 
 from .signals import sequenced, tell
 from .sql import load
+from .wakeup import MOVED_SETTING, TELL_MOVED
 
 logger = logging.getLogger("pubsub.sequencing")
 
-NUMBER = "SELECT outcome, messages, topic_ids FROM pubsub_sequence_v1()"
+REMEMBER_MOVED = f"set_config('{MOVED_SETTING}', array_to_string(topic_ids, ','), false)"
+NUMBER = f"SELECT outcome, messages, topic_ids, {REMEMBER_MOVED} FROM pubsub_sequence_v1()"  # noqa: S608
 REANCHOR = "SELECT pubsub_reanchor_v2()"
 
 
@@ -36,23 +38,27 @@ def sequence(using: str) -> Pass:
         return sequence_on(connection.connection)
 
 
-def sequence_on(connection: psycopg.Connection[Any], first: str = "") -> Pass:
-    """The same on a connection of psycopg's. `first` is a statement to run before, in the same round trip."""
+def sequence_on(connection: psycopg.Connection[Any], first: str = "", *, tells: bool = False) -> Pass:
+    """The same on a connection of psycopg's. `first` is a statement to run before, in the same round trip; so is what
+    wakes those who wait for new entries, after it, if this process `tells`."""
     begun = time.monotonic()
-    outcome, messages, topic_ids = in_read_committed(connection, NUMBER, first)
+    then = TELL_MOVED if tells else ""
+    outcome, messages, topic_ids, _ = in_read_committed(connection, NUMBER, first, then)
     if outcome == "foreign":
         logger.warning("the database comes from another cluster: re-anchoring the sequencer, publishers wait meanwhile")
         (waiting,) = in_read_committed(connection, REANCHOR)
         logger.warning("re-anchored; %d messages are still to be numbered", waiting, extra={"messages": waiting})
-        outcome, messages, topic_ids = in_read_committed(connection, NUMBER)
+        outcome, messages, topic_ids, _ = in_read_committed(connection, NUMBER, then=then)
     if messages:
         logger.debug("numbered %d messages", messages, extra={"messages": messages})
         tell(sequenced, messages=messages, topic_ids=tuple(topic_ids), seconds=time.monotonic() - begun)
     return Pass(outcome=outcome, messages=messages, topic_ids=tuple(topic_ids))
 
 
-def in_read_committed(connection: psycopg.Connection[Any], statement: str, first: str = "") -> tuple[Any, ...]:
-    """The one row of a statement that is a transaction of its own, in one round trip.
+def in_read_committed(
+    connection: psycopg.Connection[Any], statement: str, first: str = "", then: str = ""
+) -> tuple[Any, ...]:
+    """The one row of a statement that is a transaction of its own, in one round trip. Another one may run `then`.
 
     Each statement inside the function must have a snapshot of its own, whatever the database's default isolation is.
     """
@@ -62,12 +68,12 @@ def in_read_committed(connection: psycopg.Connection[Any], statement: str, first
             row = cursor.fetchone()
         else:
             try:
-                cursor.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; {first and first + ';'} {statement}; COMMIT")
+                cursor.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; {first}; {statement}; COMMIT; {then}")
             except psycopg.Error:
                 if not connection.closed:
                     connection.execute("ROLLBACK")
                 raise
-            cursor.set_result(-2)
+            cursor.set_result(-3 if then else -2)
             row = cursor.fetchone()
     assert row is not None  # noqa: S101 - the functions return exactly one row
     return tuple(row)

@@ -8,7 +8,7 @@ with the insert, so that under load, when nobody waits, a hint costs nothing at 
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,9 @@ HINT_CHANNEL = "event_channel"
 MOVED_CHANNEL = "pubsub_moved"
 """To everybody else: these topics have new entries (their numbers, in the payload; all, if that is empty)."""
 
+MOVED_SETTING = "pubsub.moved"
+"""Of the session that numbers: the topics of its last pass, for the statement that tells of them."""
+
 FAMILY = 0x70756273
 LEADING = f"{FAMILY}, 1"
 """Held by the process that numbers for all."""
@@ -33,10 +36,13 @@ FOLLOWING = f"{FAMILY}, 3"
 # Losing a notification in a crash costs nothing, so its commit need not wait for the disk.
 _NOTIFY = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{HINT_CHANNEL}', '')"
 _ASK_AND_NOTIFY = f"{_NOTIFY} WHERE NOT pg_try_advisory_xact_lock_shared({WAITING})"
-_TELL = (
-    "SELECT set_config('synchronous_commit', 'off', true), pg_notify('{channel}', '{payload}') "
-    f"WHERE NOT pg_try_advisory_xact_lock({FOLLOWING})"
+_MOVED = f"current_setting('{MOVED_SETTING}')"
+TELL_MOVED = (
+    f"SELECT set_config('synchronous_commit', 'off', true), "
+    f"pg_notify('{MOVED_CHANNEL}', CASE WHEN length({_MOVED}) < 7000 THEN {_MOVED} ELSE '' END) "
+    f"WHERE {_MOVED} <> '' AND NOT pg_try_advisory_xact_lock({FOLLOWING})"
 )
+"""Wakes those who wait for new entries, if anybody does. PostgreSQL takes less than 8000 bytes."""
 
 ANSWER_HOLDS_S = 0.02
 """Seconds for which the answer that came with an insert is good enough. Who begins to wait in between looks again after
@@ -75,14 +81,6 @@ def after_commit(connection: Any, somebody_waits: bool | None = None) -> None:
         connection._pubsub_hint = connection.run_on_commit, hint
     hint.somebody_waits |= bool(somebody_waits)
     hint.asked_at = float("-inf") if somebody_waits is None else time.monotonic()
-
-
-def tell_moved(connection: psycopg.Connection[Any], topic_ids: Sequence[int]) -> None:
-    """Wakes those who wait for new entries of these topics, if anybody does."""
-    payload = ",".join(map(str, topic_ids))
-    if len(payload) > 7000:  # PostgreSQL takes less than 8000 bytes
-        payload = ""
-    connection.execute(_TELL.format(channel=MOVED_CHANNEL, payload=payload))
 
 
 @contextmanager
