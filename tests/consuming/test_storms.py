@@ -182,6 +182,7 @@ def test_stopped_for_longer_than_its_lease_then_continued(work: str, effects_tab
             zombie.wait_for("Stopped: 0 events passed")
             publish_each(6)
             second.wait_for("handled 6")
+            wait_until(lambda: lag() == 0 and not claims(), "it is acknowledged")
     done = effects()
     assert Counter(done) == Counter([0, 0, 1, 2, 3, 4, 5, 6])
     assert (lag(), states(), Claim.objects.count()) == (0, [], 0)
