@@ -1,5 +1,6 @@
 """Reading a partition: events in order, a chunk at a time, so that no transaction is too large for memory."""
 
+import datetime as dt
 import itertools
 import json
 import uuid
@@ -13,8 +14,14 @@ from .subscribing import Declaration
 
 PlaceKey = tuple[str, int, int]
 
+_decode = json.JSONDecoder().raw_decode
+"""What PostgreSQL has written has nothing before it and nothing behind."""
+
 ENTRIES_OF_OTHERS = 1000
 """Entries read at once by a group that wants only some of them. Those of others come without content."""
+
+REST = 16
+"""Entries read at once where a batch lacks the end of a publisher's transaction: most often, few. Then ever more."""
 
 MOST_PASSED = 10_000
 """Events of others that a batch passes, at most, while it looks for its own."""
@@ -100,7 +107,8 @@ class Entry(NamedTuple):
     metadata: str
     host_id: str | None
     user_id: str | None
-    created_at: Any
+    published_at: float
+    """In seconds since 1970, exact to the microsecond: what turns a text into a time is slow, and fails on odd ones."""
     is_blocked: bool = False
     """Whether an earlier event of its key has failed and waits."""
 
@@ -116,7 +124,7 @@ class Reader:
         self._cursor = cursor
         self._place = place
         self._position = position
-        self._limit = chunk
+        self._limits = _limits(chunk, REST if place.takes_all else chunk)
         self._rows: Iterator[Sequence[Any]] = iter(())
         self._exhausted = False
 
@@ -133,6 +141,7 @@ class Reader:
     def _fetch(self) -> None:
         if self._exhausted:
             raise StopIteration
+        limit = next(self._limits)
         self._cursor.execute(
             self._place.statement,
             {
@@ -141,14 +150,21 @@ class Reader:
                 "parks_keys": self._place.parks_keys,
                 "position": self._position,
                 "below_position": self._place.below_position,
-                "limit": self._limit,
+                "limit": limit,
             },
         )
         rows = self._cursor.fetchall()
         self._rows = iter(rows)
-        self._exhausted = len(rows) < self._limit
+        self._exhausted = len(rows) < limit
         if rows:
             self._position = rows[-1][0] + 1
+
+
+def _limits(chunk: int, rest: int) -> Iterator[int]:
+    yield chunk
+    while True:
+        yield min(rest, chunk)
+        rest *= 2
 
 
 class BatchOfEntries:
@@ -216,12 +232,12 @@ def event_from(place: Place, entry: Entry, attempt: int = 1) -> Event:
         id=entry.id,
         type=entry.type,
         key=entry.key,
-        payload=json.loads(entry.payload),
-        metadata=json.loads(entry.metadata) if entry.metadata != "{}" else {},
+        payload=_decode(entry.payload)[0],
+        metadata=_decode(entry.metadata)[0] if entry.metadata != "{}" else {},
         host_id=entry.host_id,
         user_id=entry.user_id,
         transaction_id=entry.transaction_id,
-        created_at=entry.created_at,
+        created_at=dt.datetime.fromtimestamp(entry.published_at, dt.UTC),
         attempt=attempt,
         group=place.declared.group,
     )

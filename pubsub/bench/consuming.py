@@ -22,8 +22,11 @@ from pubsub.worker import Worker
 
 from .publishing import TOPIC, open_raw, payload_of
 
+TOGETHER = 10
+"""Events of one publisher's transaction. A batch goes on to the end of one, so they must be few to keep it its size."""
+
 AT_ONCE = 10_000
-"""Events that the backlog is published by."""
+"""Events that are numbered at once."""
 
 
 def fill(*, using: str, events: int, size: int, say: Callable[[str], None]) -> None:
@@ -31,15 +34,13 @@ def fill(*, using: str, events: int, size: int, say: Callable[[str], None]) -> N
     payload = payload_of(size)
     for first in range(0, events, AT_ONCE):
         say(f"publishing: {first:,} of {events:,}")
-        with transaction.atomic(using=using):
-            publish_many(
-                TOPIC,
-                [
-                    {"payload": payload, "type": "order.placed", "key": str(n)}
-                    for n in range(first, min(first + AT_ONCE, events))
-                ],
-                using=using,
-            )
+        upto = min(first + AT_ONCE, events)
+        for begin in range(first, upto, TOGETHER):
+            numbers = range(begin, min(begin + TOGETHER, upto))
+            with transaction.atomic(using=using):
+                publish_many(
+                    TOPIC, ({"payload": payload, "type": "order.placed", "key": str(n)} for n in numbers), using=using
+                )
         sequence(using)
     with connections[using].cursor() as cursor:
         cursor.execute(

@@ -3,7 +3,7 @@
 -- the group are told without their content; they are only passed.
 SELECT entry.position, entry.c_offset, message.transaction_id, mine.is_mine, message.event_id, message.type, message.key,
        CASE WHEN mine.is_mine THEN message.payload END, message.metadata, message.host_id, message.user_id,
-       message.created_at,
+       date_part('epoch', message.created_at),
        mine.is_mine AND %(parks_keys)s AND EXISTS (
            SELECT FROM dead_letter_queue AS earlier
            WHERE coalesce(earlier.key, earlier.host_id) = coalesce(message.key, message.host_id)

@@ -27,6 +27,7 @@ from .helpers import (
     publish_each,
     publish_together,
     states,
+    wait_until,
 )
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work")]
@@ -363,6 +364,7 @@ def test_taken_over_at_once_when_the_connection_drops_otherwise_when_the_lease_e
             assert two.consume(place, 10).passed == 0, "it is connected"
             assert [work["is_taken"] for work in look_for_work(place.declared, "two")] == [True]
         # Now its connection is closed, and its lease goes on for half a minute.
+        wait_until(lambda: not look_for_work(place.declared, "two")[0]["is_taken"], "the server has noticed")
         (work,) = look_for_work(place.declared, "two")
         assert (work["has_new"], work["suspect"], work["is_taken"]) == (True, True, False)
         assert two.consume(place, 10).passed == 1

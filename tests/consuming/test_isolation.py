@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection, connections, transaction
+from django.db import OperationalError, connection, connections, transaction
 
 from pubsub import Delivery, Event, dead_letters, publish
 from pubsub.models import Claim, DeadLetter
@@ -71,7 +71,7 @@ def promises(mode: Delivery) -> None:
     workers = [Worker([declaration], using="default", batch_size=4, wait_period_ms=10, listen=False) for _ in range(3)]
     running = [Running(worker.run) for worker in workers]
     try:
-        wait_until(lambda: lag() == 0 and not claims() and not due(), "all is done", 60)
+        wait_until(all_is_done, "all is done", 60)
     finally:
         for worker in workers:
             worker.stop()
@@ -89,8 +89,11 @@ def promises(mode: Delivery) -> None:
     assert ("dead" in {state for _, state in states()}) == (mode is Delivery.AT_MOST_ONCE)
 
 
-def due() -> bool:
-    return DeadLetter.objects.filter(state="retrying").exists()
+def all_is_done() -> bool:
+    try:
+        return lag() == 0 and not claims() and not DeadLetter.objects.filter(state="retrying").exists()
+    except OperationalError:
+        return False  # where transactions are strict, to look is one, too
 
 
 @pytest.mark.parametrize("mode", MODES)
