@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from pubsub.bench import consuming, dropping, publishing, rounds, waking
+from pubsub.bench import consuming, dropping, fanning_out, publishing, rounds, waking
 from pubsub.delivery import Delivery
 from pubsub.management.arguments import whole_number
 
@@ -19,18 +19,29 @@ Table = dict[str, dict[str, float]]
 
 MEANINGFUL = {
     "publish": ("clients", "batch", "payload_bytes", "work_ms", "seconds", "rounds"),
-    "consume": ("events", "consumers", "batch", "payload_bytes", "delivery", "rounds"),
+    "consume": ("events", "groups", "consumers", "batch", "payload_bytes", "delivery", "rounds"),
+    "fanout": ("writers", "together", "groups", "consumers", "batch", "payload_bytes", "seconds", "rounds"),
     "wake": ("count", "rounds"),
     "latency": ("count", "rounds"),
 }
 HEADINGS = {
     "publish": "{clients} clients, {batch} events of {payload_bytes} bytes a transaction",
-    "consume": "{consumers} consumers of {events} events of {payload_bytes} bytes, {batch} in a batch, {delivery}",
+    "consume": (
+        "{groups} groups, {consumers} consumers each, of {events} events of {payload_bytes} bytes, {batch} in a batch, "
+        "{delivery}"
+    ),
+    "fanout": (
+        "{writers} writers, {together} events of {payload_bytes} bytes a transaction; {groups} groups with {consumers} "
+        "consumers each, {batch} in a batch"
+    ),
     "wake": "{count} commits a round; latencies until a listener is told",
     "latency": "{count} events a round, 100 a second; latencies until the handler is called",
 }
 COLUMNS = {
     "events_per_s": ("events/s", ",.0f"),
+    "written_per_s": ("written/s", ",.0f"),
+    "read_per_s": ("read/s", ",.0f"),
+    "most_behind": ("most behind", ",.0f"),
     "p50_ms": ("p50 ms", ".2f"),
     "p99_ms": ("p99 ms", ".2f"),
     "cpu_us_per_event": ("client µs", ",.0f"),
@@ -55,7 +66,9 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        subjects = parser.add_subparsers(dest="subject", required=True, metavar="publish|consume|wake|latency|drop")
+        subjects = parser.add_subparsers(
+            dest="subject", required=True, metavar="publish|consume|fanout|wake|latency|drop"
+        )
         publish = subjects.add_parser("publish", help="events published a second")
         publish.add_argument("--clients", type=whole_number(1), default=8, help="publishing processes (default: 8)")
         publish.add_argument("--batch", type=whole_number(1), default=1, help="events in a transaction (default: 1)")
@@ -70,12 +83,23 @@ class Command(BaseCommand):
         publish.add_argument("--copy", action="store_true", help="also compare with a raw COPY, for large batches")
         consume = subjects.add_parser("consume", help="events a second that consumers drain a backlog by")
         consume.add_argument("--events", type=whole_number(1), default=100_000, help="the backlog (default: 100000)")
-        consume.add_argument("--consumers", type=whole_number(1), default=1, help="consuming processes (default: 1)")
+        consume.add_argument("--groups", type=whole_number(1), default=1, help="that read all of it (default: 1)")
+        consume.add_argument("--consumers", type=whole_number(1), default=1, help="processes of each (default: 1)")
         consume.add_argument("--batch", type=whole_number(1), default=100, help="events in a batch (default: 100)")
         consume.add_argument("--payload-bytes", type=whole_number(1), default=1024, help="of a payload (default: 1024)")
         consume.add_argument(
             "--delivery", choices=[mode.value for mode in Delivery], default=Delivery.TRANSACTIONAL.value
         )
+        fanout = subjects.add_parser("fanout", help="writers and several groups at the same time")
+        fanout.add_argument("--writers", type=whole_number(1), default=2, help="publishing processes (default: 2)")
+        fanout.add_argument(
+            "--together", type=whole_number(1), default=50, help="events in a transaction (default: 50)"
+        )
+        fanout.add_argument("--groups", type=whole_number(1), default=5, help="that read all of it (default: 5)")
+        fanout.add_argument("--consumers", type=whole_number(1), default=2, help="processes of each (default: 2)")
+        fanout.add_argument("--batch", type=whole_number(1), default=100, help="events in a batch (default: 100)")
+        fanout.add_argument("--payload-bytes", type=whole_number(1), default=1024, help="of a payload (default: 1024)")
+        fanout.add_argument("--seconds", type=positive, default=20, help="length of one turn (default: 20)")
         wake = subjects.add_parser("wake", help="from a commit to a process that is told of it")
         wake.add_argument("--count", type=whole_number(1), default=300, help="commits in each turn (default: 300)")
         latency = subjects.add_parser("latency", help="from a commit to the call of a handler")
@@ -86,7 +110,7 @@ class Command(BaseCommand):
         )
         drop.add_argument("--clients", type=whole_number(1), default=4, help="publishing meanwhile (default: 4)")
         drop.add_argument("--payload-bytes", type=whole_number(1), default=1024, help="of a payload (default: 1024)")
-        for subject in (publish, consume, wake, latency, drop):
+        for subject in (publish, consume, fanout, wake, latency, drop):
             subject.add_argument("--rounds", type=whole_number(1), default=3, help="turns of each (default: 3)")
             subject.add_argument("--format", choices=["text", "json"], default="text")
             subject.add_argument("--database", default=DEFAULT_DB_ALIAS)
@@ -127,15 +151,25 @@ class Command(BaseCommand):
         )
 
     def _consume(self, options: dict[str, Any]) -> Table:
-        using = options["database"]
-        consuming.fill(using=using, events=options["events"], size=options["payload_bytes"], say=self._say)
         return consuming.compare(
-            using=using,
+            using=options["database"],
+            events=options["events"],
+            size=options["payload_bytes"],
+            groups=options["groups"],
             consumers=options["consumers"],
             batch=options["batch"],
             delivery=Delivery(options["delivery"]),
             rounds=options["rounds"],
             say=self._say,
+        )
+
+    def _fanout(self, options: dict[str, Any]) -> Table:
+        chosen = ("writers", "together", "groups", "consumers", "batch", "seconds", "rounds")
+        return fanning_out.compare(
+            using=options["database"],
+            size=options["payload_bytes"],
+            say=self._say,
+            **{name: options[name] for name in chosen},
         )
 
     def _latency(self, options: dict[str, Any]) -> Table:

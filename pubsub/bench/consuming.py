@@ -1,6 +1,6 @@
-"""Draining a backlog, beside the plainest reader there is.
+"""Draining a backlog, by one group or several, beside as many of the plainest readers there are.
 
-That one reads ranges of one table and updates a row of its progress after each; both decode the payloads and call a
+Those read ranges of one table and update a row of their progress after each; both decode the payloads and call a
 function for each event.
 """
 
@@ -21,6 +21,7 @@ from pubsub.subscribing import Declaration, enrol
 from pubsub.worker import Worker
 
 from .publishing import TOPIC, open_raw, payload_of
+from .rounds import wal_position
 
 TOGETHER = 10
 """Events of one publisher's transaction. A batch goes on to the end of one, so they must be few to keep it its size."""
@@ -29,9 +30,10 @@ AT_ONCE = 10_000
 """Events that are numbered at once."""
 
 
-def fill(*, using: str, events: int, size: int, say: Callable[[str], None]) -> None:
-    """Publishes the backlog, and copies it into one table for the raw readers."""
+def fill(*, using: str, events: int, size: int, groups: int, say: Callable[[str], None]) -> float:
+    """Publishes the backlog, and copies it into one table for the raw readers. Returns the bytes of WAL of an event."""
     payload = payload_of(size)
+    before = wal_position(using)
     for first in range(0, events, AT_ONCE):
         say(f"publishing: {first:,} of {events:,}")
         upto = min(first + AT_ONCE, events)
@@ -42,6 +44,7 @@ def fill(*, using: str, events: int, size: int, say: Callable[[str], None]) -> N
                     TOPIC, ({"payload": payload, "type": "order.placed", "key": str(n)} for n in numbers), using=using
                 )
         sequence(using)
+    wal = wal_position(using) - before
     with connections[using].cursor() as cursor:
         cursor.execute(
             "CREATE TABLE pubsub_bench.log AS SELECT partition_id, c_offset, event_id, type, key, payload, metadata, "
@@ -49,33 +52,57 @@ def fill(*, using: str, events: int, size: int, say: Callable[[str], None]) -> N
         )
         cursor.execute("ALTER TABLE pubsub_bench.log ADD PRIMARY KEY (partition_id, c_offset)")
         cursor.execute(
-            "CREATE TABLE pubsub_bench.progress AS SELECT DISTINCT partition_id, 1::bigint AS next_offset "
-            "FROM pubsub_bench.log"
+            "CREATE TABLE pubsub_bench.progress AS SELECT group_id, partition_id, 1::bigint AS next_offset "
+            "FROM (SELECT DISTINCT partition_id FROM pubsub_bench.log) AS log, generate_series(1, %s) AS group_id",
+            [groups],
         )
-        cursor.execute("ALTER TABLE pubsub_bench.progress ADD PRIMARY KEY (partition_id)")
+        cursor.execute("ALTER TABLE pubsub_bench.progress ADD PRIMARY KEY (group_id, partition_id)")
     connections[using].connection.execute("VACUUM ANALYZE")
+    return wal / events
 
 
 def compare(
-    *, using: str, consumers: int, batch: int, delivery: Delivery, rounds: int, say: Callable[[str], None]
+    *,
+    using: str,
+    events: int,
+    size: int,
+    groups: int,
+    consumers: int,
+    batch: int,
+    delivery: Delivery,
+    rounds: int,
+    say: Callable[[str], None],
 ) -> dict[str, dict[str, float]]:
-    """Events a second, in turns."""
+    """Events a second, in turns, each event as often as groups read it. The WAL of an event is that of publishing it,
+    numbering it and passing it to all groups."""
+    published = fill(using=using, events=events, size=size, groups=groups, say=say)
     rates: dict[str, list[float]] = {"consume": [], "raw reader": []}
+    passed: list[float] = []
     for number in range(1, rounds + 1):
         say(f"round {number} of {rounds}: consume")
-        declared = Declaration(
-            topic=TOPIC, group=f"bench-{uuid.uuid4().hex[:8]}", handler=_nothing, start="earliest", delivery=delivery
-        )
-        enrol([declared], using)
-        rates["consume"].append(_race([_consumer(using, declared, batch)] * consumers, using))
+        declared = [
+            Declaration(
+                topic=TOPIC, group=f"bench-{uuid.uuid4()}", handler=_nothing, start="earliest", delivery=delivery
+            )
+            for _ in range(groups)
+        ]
+        enrol(declared, using)
+        before = wal_position(using)
+        rates["consume"].append(_race([_consumer(using, each, batch) for each in declared] * consumers, using))
+        passed.append((wal_position(using) - before) / events)
         say(f"round {number} of {rounds}: raw reader")
         with connections[using].cursor() as cursor:
             cursor.execute("UPDATE pubsub_bench.progress SET next_offset = 1")
-        rates["raw reader"].append(_race([_raw_reader(using, n, consumers, batch) for n in range(consumers)], using))
+        readers = [
+            _raw_reader(using, group, n, consumers, batch) for group in range(1, groups + 1) for n in range(consumers)
+        ]
+        rates["raw reader"].append(_race(readers, using))
+    wal = {"consume": published + statistics.median(passed), "raw reader": 0.0}
     pairs = list(zip(rates["consume"], rates["raw reader"], strict=True))
     return {
         name: {
             "events_per_s": statistics.median(measured),
+            "wal_bytes_per_event": wal[name],
             "times": statistics.median(ours / (ours if name == "consume" else theirs) for ours, theirs in pairs),
         }
         for name, measured in rates.items()
@@ -97,18 +124,18 @@ def _consumer(using: str, declared: Declaration, batch: int) -> Callable[[Any], 
     return drain
 
 
-def _raw_reader(using: str, number: int, of: int, batch: int) -> Callable[[Any], int]:
+def _raw_reader(using: str, group: int, number: int, of: int, batch: int) -> Callable[[Any], int]:
     read = (
         "SELECT c_offset, event_id, type, key, payload::text, metadata::text, host_id, user_id, transaction_id, "
         "created_at FROM pubsub_bench.log WHERE partition_id = %s AND c_offset >= %s ORDER BY c_offset LIMIT %s"
     )
-    progress = "UPDATE pubsub_bench.progress SET next_offset = %s WHERE partition_id = %s"
+    progress = "UPDATE pubsub_bench.progress SET next_offset = %s WHERE group_id = %s AND partition_id = %s"
 
     def drain(begin: Callable[[], None]) -> int:
         seen = 0
         with open_raw(using) as connection:
             connection.autocommit = True
-            rows = connection.execute("SELECT partition_id FROM pubsub_bench.progress ORDER BY 1").fetchall()
+            rows = connection.execute("SELECT DISTINCT partition_id FROM pubsub_bench.log ORDER BY 1").fetchall()
             mine = [(partition, 1) for (partition,) in rows if partition % of == number]
             begin()
             while mine:
@@ -120,7 +147,7 @@ def _raw_reader(using: str, number: int, of: int, batch: int) -> Callable[[Any],
                         _nothing(event)
                     if events:
                         seen += len(events)
-                        connection.execute(progress, [events[-1][0] + 1, partition])
+                        connection.execute(progress, [events[-1][0] + 1, group, partition])
                         going_on.append((partition, events[-1][0] + 1))
                 mine = going_on
         return seen

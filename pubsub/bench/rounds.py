@@ -79,12 +79,12 @@ def _run(contestant: Contestant, using: str, clients: int, seconds: float) -> Ro
     for process in [*workers, *([beside] if beside else [])]:
         process.start()
     ready.wait(timeout=60)
-    before = _wal_position(using)
+    before = wal_position(using)
     go.set()
     told = [answers.get() for _ in workers]
     for process in workers:
         process.join()
-    wal = _wal_position(using) - before
+    wal = wal_position(using) - before
     over.set()
     if beside:
         beside.join()
@@ -122,7 +122,7 @@ def _client(prepare: Callable[[], Unit], ready: Any, go: Any, seconds: float, an
         connections.close_all()
 
 
-def _wal_position(using: str) -> int:
+def wal_position(using: str) -> int:
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')")
         (position,) = cursor.fetchone()

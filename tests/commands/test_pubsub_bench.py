@@ -64,9 +64,31 @@ def test_latencies_are_compared_with_a_bare_notification(subject: str) -> None:
 def test_consuming_is_compared_with_a_raw_reader(delivery: str) -> None:
     out = StringIO()
     call_command(
-        "pubsub_bench", "consume", events=500, consumers=2, delivery=delivery, rounds=1, format="json", stdout=out
+        "pubsub_bench",
+        "consume",
+        events=500,
+        groups=2,
+        consumers=2,
+        delivery=delivery,
+        rounds=1,
+        format="json",
+        stdout=out,
     )
     told = json.loads(out.getvalue())
     assert told["options"]["events"] == 500
+    assert told["options"]["groups"] == 2
     assert told["results"]["consume"]["events_per_s"] > 0
+    assert told["results"]["consume"]["wal_bytes_per_event"] > 1000
     assert told["results"]["raw reader"]["times"] > 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_fanning_out_is_compared_with_the_reference_loop_and_loses_nothing() -> None:
+    out = StringIO()
+    call_command("pubsub_bench", "fanout", groups=2, seconds=0.5, rounds=1, format="json", stdout=out)
+    results = json.loads(out.getvalue())["results"]
+    assert set(results) == {"fanout", "reference loop"}
+    for figures in results.values():
+        assert figures["written_per_s"] > 0
+        assert figures["read_per_s"] > 0
+        assert figures["times"] > 0
