@@ -1,8 +1,8 @@
 """Measure reading against Spark's own JDBC reader: `python -m pubsub.spark.bench`, with DJANGO_SETTINGS_MODULE set.
 
 It fills a scratch database with messages, and a plain table with the same columns, then lets the contestants take turns
-over the same partitions: Spark's JDBC reader on the plain table, `read_log`, and the streaming source. What counts are
-the ratios; all figures are medians.
+over the same partitions: Spark's JDBC reader on the plain table, `read_log`, the streaming source, and archiving the
+whole log to Parquet. What counts are the ratios; all figures are medians. The driver's peak memory is told, too.
 """
 
 import argparse
@@ -12,12 +12,14 @@ import statistics
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
+from .archive.writing import archive_topic
 from .columns import COLUMNS
 from .connection import jdbc_options
 from .readers import read_log
@@ -58,6 +60,7 @@ def compare(
         "plain jdbc": lambda: _drain(plain()),
         "read_log": lambda: _drain(reader()),
         "stream": lambda: _stream(session, size),
+        "archive": lambda: _archive(session, using),
     }
     taken: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
@@ -71,6 +74,7 @@ def compare(
             "seconds": statistics.median(seconds),
             "messages_per_s": messages / statistics.median(seconds),
             "of_plain": statistics.median(plain / own for plain, own in zip(taken["plain jdbc"], seconds, strict=True)),
+            "of_read_log": statistics.median(read / own for read, own in zip(taken["read_log"], seconds, strict=True)),
         }
         for name, seconds in taken.items()
     }
@@ -99,6 +103,22 @@ def _stream(session: "SparkSession", size: int) -> float:
         return sum(progress.durationMs["addBatch"] for progress in query.recentProgress if progress.numInputRows) / 1000
     finally:
         shutil.rmtree(folder)
+
+
+def _archive(session: "SparkSession", using: str) -> float:
+    folder = tempfile.mkdtemp()
+    try:
+        begun = time.monotonic()
+        archive_topic(session, folder, TOPIC, group=f"bench-{uuid.uuid4()}", using=using)
+        return time.monotonic() - begun
+    finally:
+        shutil.rmtree(folder)
+
+
+def _peak_mb(session: "SparkSession") -> float:
+    """What of its heap the driver has needed at most, as far as it was not garbage."""
+    pools = session._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()  # type: ignore[union-attr]
+    return sum(float(pool.getPeakUsage().getUsed()) for pool in pools if str(pool.getType()) == "Heap memory") / 1e6
 
 
 @contextmanager
@@ -143,6 +163,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=8, help="of the read (default: 8)")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each, after one to warm up (default: 5)")
     parser.add_argument("--master", help="where Spark runs (default: as configured)")
+    parser.add_argument("--memory", help="of the driver, such as 512m (default: as configured)")
     parser.add_argument("--format", choices=["text", "json"], default="text")
     parser.add_argument("--database", default=DEFAULT_DB_ALIAS)
     options = parser.parse_args()
@@ -150,7 +171,7 @@ def main() -> None:
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)  # noqa: T201
 
-    session = build_session(app_name="pubsub-bench", master=options.master)
+    session = build_session(app_name="pubsub-bench", master=options.master, memory=options.memory)
     with scratch_log(options.database, messages=options.messages, payload_bytes=options.payload_bytes, say=say):
         table = compare(
             session,
@@ -160,15 +181,17 @@ def main() -> None:
             say=say,
             using=options.database,
         )
+        peak_mb = _peak_mb(session)
     session.stop()
     if options.format == "json":
-        print(json.dumps(table))  # noqa: T201
+        print(json.dumps({"results": table, "driver_peak_mb": peak_mb}))  # noqa: T201
         return
     for name, figures in table.items():
         print(  # noqa: T201
             f"{name:<12}{figures['seconds']:>8.2f} s{figures['messages_per_s']:>12,.0f} messages/s"
-            f"{figures['of_plain']:>8.2f} × plain"
+            f"{figures['of_plain']:>8.2f} × plain{figures['of_read_log']:>8.2f} × read_log"
         )
+    print(f"The driver has used {peak_mb:,.0f} MB of heap at most.")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 BUCKET = 1000
+PRECISION = "at_least and at_most are as far apart as the two looks at a group between which it passed an event."
+TOO_EARLY = "No group has been seen to pass events yet: consumers look every half minute."
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
@@ -46,13 +48,13 @@ def run(asked: Asked) -> Found:
         events = read_ranges(asked.session, [each for each in ranges if each.count > 0], using=asked.using)
         events = _in_time(events.select("topic", "c_offset", "created_at"), asked.since, asked.until)
         frame = _measured(events, courses).persist()
-        frame.count()  # now, while the courses are at hand
+        is_empty = frame.count() == 0  # now, while the courses are at hand
     finally:
         courses.unpersist()
     return Found(
         frame=frame,
         chart="p95_at_most_s",
-        notes=["at_least and at_most are as far apart as the two looks at a group between which it passed an event."],
+        notes=[TOO_EARLY if is_empty else PRECISION],
     )
 
 

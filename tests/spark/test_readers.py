@@ -3,6 +3,8 @@
 import datetime as dt
 import json
 import threading
+import time
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -343,3 +345,37 @@ def rows_read(node: dict[str, Any]) -> Iterator[int]:
         yield node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
     for below in node.get("Plans", ()):
         yield from rows_read(below)
+
+
+def test_a_read_holds_a_snapshot_for_one_range_at_a_time(spark: SparkSession) -> None:
+    make_topic()
+    publish_all("orders", ({"payload": {"n": n, "text": "x" * 20_000}} for n in range(1600)))
+    frame = read_log(spark, "orders", range_size=100)
+    over = threading.Event()
+    seen: dict[Any, list[float]] = defaultdict(list)
+    at_once: list[int] = []
+
+    def watch() -> None:
+        with connection.cursor() as cursor:
+            while not over.wait(0.002):
+                cursor.execute(
+                    "SELECT pid, xact_start FROM pg_stat_activity WHERE application_name = 'pubsub-spark'"
+                    " AND datname = current_database() AND (backend_xmin IS NOT NULL OR xact_start IS NOT NULL)"
+                )
+                open_now = cursor.fetchall()
+                at_once.append(len(open_now))
+                for session in open_now:
+                    seen[session].append(time.monotonic())
+        connection.close()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    begun = time.monotonic()
+    frame.write.format("noop").mode("overwrite").save()
+    took = time.monotonic() - begun
+    over.set()
+    watcher.join()
+    assert frame.rdd.getNumPartitions() == 16
+    assert max(at_once) <= 2, "as many as there are cores"
+    assert len(seen) > 4, "one after the other"
+    assert max(times[-1] - times[0] for times in seen.values()) < took / 2
