@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from .archive.writing import archive_topic
 from .columns import COLUMNS
 from .connection import jdbc_options
 from .readers import read_log
@@ -106,6 +105,8 @@ def _stream(session: "SparkSession", size: int) -> float:
 
 
 def _archive(session: "SparkSession", using: str) -> float:
+    from .archive.writing import archive_topic
+
     folder = tempfile.mkdtemp()
     try:
         begun = time.monotonic()
