@@ -7,7 +7,8 @@ range. What was killed in between is done again, or goes on, with the next run.
 
 import datetime as dt
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,15 @@ RANGE_SIZE = 1_000_000
 """Events in one range, unless fewer are there."""
 
 ROWS_OF_FILE = 500_000
+
+WRITING = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Events come about in the order of time, so few dates at a time: as many files are open, and nothing is sorted.
+    "spark.sql.maxConcurrentOutputFileWriters": "4",
+}
+
+NEVER_TWICE = ("c_offset", "position", "event_id", "payload", "created_at")
+"""Columns in which a dictionary is work for nothing."""
 
 TOGETHER = 8
 """So many small ranges are put together into one."""
@@ -155,8 +165,10 @@ class Writer:
 
         merged = []
         for run in to_merge(self.archive.pieces(), range_size, together):
-            frame = read_pieces(self.session, self.archive, run).repartition(
-                f.to_date("created_at"), f.floor(f.col("c_offset") / ROWS_OF_FILE)
+            frame = (
+                read_pieces(self.session, self.archive, run)
+                .repartition(f.to_date("created_at"), f.floor(f.col("c_offset") / ROWS_OF_FILE))
+                .sortWithinPartitions("created_at", "c_offset")
             )
             merged.append(self._write(frame, run[0].first, run[-1].last))
             self.reached("merged")
@@ -183,19 +195,15 @@ class Writer:
         from pyspark.sql import functions as f
 
         staging = f"{self.archive.path}/_staging/{uuid.uuid4()}"
-        dated = frame.withColumn("date", f.date_format("created_at", "yyyy-MM-dd"))
-        before = self.session.conf.get("spark.sql.parquet.outputTimestampType")
-        self.session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        try:
+        writer = frame.withColumn("date", f.date_format("created_at", "yyyy-MM-dd")).write.partitionBy("date")
+        for column in NEVER_TWICE:
+            writer = writer.option(f"parquet.enable.dictionary#{column}", "false")
+        with self._settings(WRITING):
             (
-                dated.sortWithinPartitions("date", "c_offset")
-                .write.partitionBy("date")
-                .option("compression", "zstd")
+                writer.option("compression", "zstd")
                 .option("maxRecordsPerFile", ROWS_OF_FILE)
                 .parquet(self.folder.full(staging))
             )
-        finally:
-            self.session.conf.set("spark.sql.parquet.outputTimestampType", str(before))
         self.reached("staged")
         piece = self._named(staging, first, last)
         self.folder.settle([f"{self.archive.path}/{file.path}" for file in piece.files])
@@ -204,6 +212,17 @@ class Writer:
         self.archive.publish(piece)
         self.reached("published")
         return piece
+
+    @contextmanager
+    def _settings(self, wanted: Mapping[str, str]) -> Iterator[None]:
+        before = {name: str(self.session.conf.get(name)) for name in wanted}
+        for name, value in wanted.items():
+            self.session.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                self.session.conf.set(name, value)
 
     def _named(self, staging: str, first: int, last: int) -> Piece:
         """Checks what was staged, and moves it to where it stays."""
@@ -217,11 +236,11 @@ class Writer:
                 f.min("c_offset").alias("first"),
                 f.max("c_offset").alias("last"),
                 f.sum("c_offset").alias("sum"),
-                f.max_by("event_id", "c_offset").alias("last_event_id"),
             )
             .collect()
         )
         self._check(of_files, first, last)
+        (last_event,) = staged.filter(f.col("c_offset") == last).select("event_id").collect()
         self.reached("checked")
         run, files = uuid.uuid4().hex[:8], []
         parts = {_place(row.file): row for row in of_files}
@@ -242,7 +261,7 @@ class Writer:
             topic=self.archive.topic,
             first=first,
             last=last,
-            last_event_id=max(of_files, key=lambda row: row.last).last_event_id,
+            last_event_id=last_event.event_id,
             written_at=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
             files=sorted(files, key=lambda file: (file.date, file.first)),
         )
