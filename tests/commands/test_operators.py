@@ -4,6 +4,7 @@ import datetime as dt
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -251,9 +252,53 @@ def busy_site() -> None:
 @pytest.mark.parametrize("every", [False, True])
 def test_the_status_fits_the_terminal(width: int, every: bool) -> None:
     text = as_text(status("default"), width, every=every)
-    assert max(map(len, text.splitlines())) <= width
+    assert max(len(line) for line in text.splitlines() if not line.startswith("    $ ")) <= width
     for expected in ("TOPIC", "GROUP", "orders", "DEAD", "by partition:", "lost unread, by partition: 0: 1–7"):
         assert expected in text
+
+
+@pytest.mark.usefixtures("busy_site")
+def test_the_status_says_what_is_wrong_and_what_to_type() -> None:
+    lines = run("pubsub_status", "--topic=orders", "--group=mail").splitlines()
+    dead = lines.index(
+        "STUCK  mail on orders is dead: nobody has been heard of for it, and it keeps no messages any more."
+    )
+    assert lines[dead + 1] == "    $ manage.py pubsub_group resume mail --topic=orders"
+    assert lines.index(next(line for line in lines if line.startswith("TOPIC"))) > dead
+    found = told("pubsub_status", "--topic=orders", "--group=mail")["problems"]
+    assert [(problem["severity"], problem["code"]) for problem in found] == [
+        ("stuck", "dead"),
+        ("warning", "missed"),
+        ("warning", "dead-letters"),
+    ]
+    assert {(problem["topic"], problem["group"]) for problem in found} == {("orders", "mail")}
+    assert len(told("pubsub_status")["problems"]) > len(found)
+    for problem in found:
+        # What it says to type is understood.
+        run(*shlex.split(problem["remedy"].removeprefix("manage.py ")))
+    assert "dead" not in [problem["code"] for problem in told("pubsub_status")["problems"]]
+
+
+def test_nothing_is_said_where_nothing_is_wrong() -> None:
+    make_topic()
+    assert told("pubsub_status")["problems"] == []
+    assert "$" not in run("pubsub_status")
+
+
+def test_whoever_stands_in_the_way_of_numbering_is_named(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pubsub import problems
+    from pubsub import status as module
+
+    monkeypatch.setattr(module, "OLD_TRANSACTION", dt.timedelta(0))
+    monkeypatch.setattr(problems, "NUMBERING_LATE_S", 0)
+    make_topic()
+    with transaction.atomic():
+        publish(TOPIC, {})
+    session.execute("BEGIN")
+    session.execute("SELECT FROM log_sequencer FOR UPDATE")
+    pid = session.info.backend_pid
+    assert f"session {pid} has locked the sequencer" in run("pubsub_status")
+    assert told("pubsub_status")["problems"][0]["remedy"] == f"SELECT pg_terminate_backend({pid})"
 
 
 @pytest.mark.usefixtures("busy_site")
