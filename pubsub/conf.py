@@ -63,6 +63,9 @@ class Settings:
     lease_s: int = 30
     """Seconds after which what a silent worker has in hand is taken over, where handlers run outside transactions."""
 
+    max_streams: int = 500
+    """Streams of server-sent events that one process serves at a time; more are refused."""
+
     tracing: bool = False
     """Whether publishing and handling are spans of OpenTelemetry's."""
 
