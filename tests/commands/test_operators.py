@@ -139,6 +139,22 @@ def test_misuse_says_what_was_expected(arguments: tuple[str, ...], message: str,
     assert message in run(*arguments, exit_code=exit_code)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("pubsub_tail", "oders", "--no-follow"),
+        ("pubsub_dead_letters", "replay", "--topic=oders"),
+        ("pubsub_topic", "resize", "oders", "2"),
+    ],
+)
+@override_settings(PUBSUB={"unknown_topic": "create"})
+def test_whoever_only_looks_makes_no_topic(arguments: tuple[str, ...]) -> None:
+    make_topic()
+    with pytest.raises(CommandError, match='Did you mean "orders"'):
+        call_command(*arguments, stdout=io.StringIO(), stderr=io.StringIO())
+    assert not Topic.objects.filter(name="oders").exists()
+
+
 # pubsub_group
 
 
