@@ -1,10 +1,12 @@
 """Where a new group begins, on a log that is long, and who may read a queue."""
 
 import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from pubsub import publish_many
@@ -51,6 +53,52 @@ def test_offsets_and_times(long_log: dt.datetime) -> None:
         assert begins(long_log + dt.timedelta(seconds=n), f"at {n}") == 30_000 - n
     assert begins(long_log - dt.timedelta(days=1000), "before all") == 30_000
     assert begins(timezone.now() + dt.timedelta(days=1), "in the future") == 0
+
+
+SLOW = {
+    "pubsub_offset_at_v1": ("topic integer, at timestamptz, slack interval DEFAULT '10 minutes'", "RETURNS bigint", 3),
+    "pubsub_place_at_v1": (
+        "topic integer, partition integer, from_offset bigint, "
+        "OUT next_offset bigint, OUT next_position bigint, OUT passed bigint",
+        "",
+        3,
+    ),
+}
+"""What takes long on a long log: its arguments, what it returns, how many of the arguments go in."""
+
+
+@contextmanager
+def refused_while_others_wait() -> Iterator[None]:
+    """Lets the slow functions fail in a session that has locked the sequencer's row."""
+    with connection.cursor() as cursor:
+        for name, (arguments, returns, taken) in SLOW.items():
+            cursor.execute(f"ALTER FUNCTION {name} RENAME TO {name}_itself")
+            values = ", ".join(f"${n + 1}" for n in range(taken))
+            body = f"RETURN {name}_itself({values});"
+            if not returns:
+                body = f"SELECT * INTO next_offset, next_position, passed FROM {name}_itself({values});"
+            cursor.execute(
+                f"CREATE FUNCTION {name}({arguments}) {returns} LANGUAGE plpgsql AS $$ BEGIN"
+                "  IF EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND mode = 'RowShareLock'"
+                "             AND relation = 'log_sequencer'::regclass)"
+                f"  THEN RAISE '{name} is called while nobody can number'; END IF;"
+                f"  {body} END $$"
+            )
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            for name in SLOW:
+                cursor.execute(f"DROP FUNCTION {name}")
+                cursor.execute(f"ALTER FUNCTION {name}_itself RENAME TO {name}")
+
+
+def test_nobody_waits_while_an_old_place_is_looked_up(long_log: dt.datetime) -> None:
+    with refused_while_others_wait():
+        assert begins(12_346, "middle") == 30_000 - 12_345
+        assert begins(long_log + dt.timedelta(seconds=15_000), "at 15,000") == 15_000
+        with pytest.raises(DatabaseError, match="while nobody can number"):
+            begins("latest", "latest")  # at the ends nothing is counted
 
 
 def test_what_is_handled_from_an_offset_on(long_log: dt.datetime) -> None:
