@@ -13,6 +13,7 @@ from pubsub import publish
 from pubsub.members import Membership, forget_members, watch_groups
 from pubsub.models import Member, OperatorEvent, Subscription
 from pubsub.retention import retire
+from pubsub.spark.statements import statement
 from pubsub.subscribing import enrol
 from tests.handlers import Recorder, declare, drain
 from tests.sequencing.helpers import Running, wait_until
@@ -63,6 +64,7 @@ def time_passes(seconds: float) -> None:
     """All that has been heard is so much older."""
     past = [seconds]
     sql("UPDATE outbox_members SET last_heartbeat_at = last_heartbeat_at - make_interval(secs => %s)", *past)
+    sql("UPDATE outbox_message_t SET created_at = created_at - make_interval(secs => %s)", *past)
     sql("UPDATE consumer_offsets SET updated_at = updated_at - make_interval(secs => %s)", *past)
     sql(
         "UPDATE outbox_topic_subscriptions SET created_at = created_at - passed, last_miss_at = last_miss_at - passed,"
@@ -137,6 +139,7 @@ def test_after_a_time_in_which_nobody_watched_the_count_begins_with_one(group: S
 
 
 def test_a_group_whose_members_stopped_in_good_order_lives_for_long(group: Subscription) -> None:
+    publish_events("orders", 1)
     membership = Membership("default", "w1", [("orders", "readers")])
     membership.start()
     membership.stop()
@@ -152,7 +155,35 @@ def test_a_group_whose_members_stopped_in_good_order_lives_for_long(group: Subsc
     assert status() == ("DEAD", 3)
 
 
+def test_nobody_is_given_up_who_has_nothing_to_do(group: Subscription) -> None:
+    publish_events("orders", 3)
+    drain(declare(Recorder(), topic="orders"))
+    for _ in range(5):
+        time_passes(40 * 24 * 3600)
+        assert watch_groups("default") == []
+    publish_events("orders", 1)  # at last; whoever comes once a day comes in time
+    time_passes(29 * 24 * 3600)
+    assert watch_groups("default") == []
+    time_passes(24 * 3600)
+    assert [verdict.misses for verdict in watch_groups("default")] == [1]
+
+
+def test_a_stream_of_sparks_sends_no_heartbeats_and_misses_none(transactional_db: None) -> None:
+    """Its group as Spark itself makes it: a subscription and places, and nobody who beats."""
+    orders = topic("orders")
+    stream: dict[str, object] = {"topic_id": orders.pk, "group": "readers", "next_offset": 1}
+    sql(statement("stream_subscribe"), stream)
+    publish_events("orders", 3)
+    for next_offset in (2, 4):
+        sql(statement("stream_place"), {**stream, "next_offset": next_offset})
+        for _ in range(10):  # it is busy, or waits, for longer than any heartbeat would be waited for
+            time_passes(20 * 24 * 3600 if next_offset == 4 else 2 * 24 * 3600)
+            assert watch_groups("default") == []
+        assert status() == ("ACTIVE", 0)
+
+
 def test_never_is_possible(group: Subscription) -> None:
+    publish_events("orders", 1)
     time_passes(1000 * 24 * 3600)
     with override_settings(PUBSUB={"dead_after_silence_s": None, "dead_after_misses": 1}):
         watch_groups("default")
