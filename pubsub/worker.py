@@ -175,8 +175,8 @@ class Worker:
                 return
 
     def _set_up(self) -> None:
-        self._housekeeper.keep_house()
         self._enrol()
+        # Others must hear of it before it keeps house for the first time, which may take long where much is to be done.
         self._membership.start()
         if any(declared.delivery is not Delivery.TRANSACTIONAL for declared in self.declared):
             self._leases.start()

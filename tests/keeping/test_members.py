@@ -10,11 +10,13 @@ from django.db import connections, transaction
 from django.test import override_settings
 
 from pubsub import publish
+from pubsub.housekeeping import Housekeeper
 from pubsub.members import Membership, forget_members, watch_groups
 from pubsub.models import Member, OperatorEvent, Subscription
 from pubsub.retention import retire
 from pubsub.spark.statements import statement
 from pubsub.subscribing import enrol
+from pubsub.worker import Worker
 from tests.handlers import Recorder, declare, drain
 from tests.sequencing.helpers import Running, wait_until
 from tests.sequencing.processes import SET_UP, child
@@ -260,6 +262,31 @@ def test_the_thread_beats_and_survives_a_failure(group: Subscription, caplog: py
         sql("ALTER TABLE IF EXISTS away RENAME TO outbox_members")
         membership.stop()
     assert not Member.objects.exists()
+
+
+def test_a_worker_is_heard_of_however_long_keeping_house_takes(
+    group: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And on time: its heartbeats go on meanwhile."""
+    Subscription.objects.update(heartbeat_interval=dt.timedelta(milliseconds=50))
+    begun, done = threading.Event(), threading.Event()
+
+    def takes_long(housekeeper: Housekeeper) -> bool:
+        begun.set()
+        done.wait(60)
+        return False
+
+    monkeypatch.setattr(Housekeeper, "keep_house", takes_long)
+    worker = Worker([declare(Recorder(), topic="orders")], using="default", worker_id="w1", listen=False)
+    running = Running(worker.run)
+    try:
+        assert begun.wait(30)
+        wait_until(lambda: Member.objects.filter(worker_id="w1").exists(), "it is a member")
+        wait_until(lambda: worker._membership.beats >= 3, "it beats")
+    finally:
+        worker.stop()
+        done.set()
+        running.result()
 
 
 def die() -> None:
