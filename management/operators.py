@@ -9,7 +9,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DEFAULT_DB_ALIAS, connections
 
@@ -65,6 +65,15 @@ def system_user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a number without a name, as in some containers
         return f"uid {os.getuid()}"
+
+
+def say(out: OutputWrapper, text: str) -> None:
+    """For people who watch a process that goes on for long; it goes on all the same where nobody does.
+
+    Whoever read it may be gone, or be in the middle of writing himself; there may never have been anybody (``2>&-``).
+    """
+    with contextlib.suppress(OSError, RuntimeError, ValueError, AttributeError):
+        out.write(text)
 
 
 def terminal_width() -> int:

@@ -11,6 +11,7 @@ from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections
 
 from pubsub.cleanup import Account, clean, preview
 from pubsub.management.arguments import whole_number
+from pubsub.management.operators import say
 from pubsub.retention import LOCK_TIMEOUT_MS
 
 LABELS = {
@@ -65,7 +66,7 @@ class Command(BaseCommand):
         if not options["once"]:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: stopping.set())
-            self.stderr.write(f"Cleaning up every {options['interval']} s. Stop with Ctrl-C.")
+            say(self.stderr, f"Cleaning up every {options['interval']} s. Stop with Ctrl-C.")
         while True:
             close_old_connections()
             account = clean(using, lock_timeout_ms=options["lock_timeout_ms"])

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from argparse import ArgumentParser
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from django.utils import autoreload
 
 from pubsub.errors import PubSubError
 from pubsub.management.arguments import whole_number
+from pubsub.management.operators import say
 from pubsub.subscribing import registry
 from pubsub.worker import Worker
 
@@ -171,6 +172,4 @@ class Command(BaseCommand):
         os._exit(EXIT_NOT_FINISHED)
 
     def say(self, text: str) -> None:
-        # Whoever read it may be gone, or be in the middle of writing himself.
-        with suppress(OSError, RuntimeError, ValueError):
-            self.stderr.write(text)
+        say(self.stderr, text)
