@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 
 from pubsub.errors import PubSubError
 from pubsub.operating import rehearsal
@@ -55,9 +55,25 @@ class OperatorCommand(BaseCommand):
             self.stderr.write("This was a dry run: nothing was changed.")
 
 
-def check_database(using: str) -> None:
+def check_database(using: str, *, waits: bool = False) -> None:
+    """Ends a command that could do nothing, in words. One that `waits` for a database that is away goes on."""
     if using not in connections:
         raise CommandError(f'There is no database "{using}"; there are: {", ".join(connections)}.', returncode=MISUSED)
+    try:
+        with connections[using].cursor() as cursor:
+            cursor.execute("SELECT to_regclass('log_sequencer') IS NOT NULL")
+            (is_migrated,) = cursor.fetchone()
+    except OperationalError as error:
+        connections[using].close()
+        if waits:
+            return
+        said = " ".join(str(error).split())
+        raise CommandError(f'Database "{using}" does not answer: {said}', returncode=REFUSED) from error
+    if not is_migrated:
+        option = "" if using == DEFAULT_DB_ALIAS else f" --database={using}"
+        raise CommandError(
+            f'The outbox\'s tables are not in database "{using}"; run `manage.py migrate{option}`.', returncode=MISUSED
+        )
 
 
 def system_user() -> str:

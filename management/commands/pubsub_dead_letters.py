@@ -9,7 +9,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS
 from django.utils import timezone
 
 from pubsub import dead_letters
@@ -17,6 +17,7 @@ from pubsub.choosing import Matching
 from pubsub.dead_letters import VERBS, Letter, topic_names
 from pubsub.errors import LettersInUse, PubSubError
 from pubsub.management.arguments import whole_number
+from pubsub.management.operators import check_database
 from pubsub.models import DeadLetter
 from pubsub.showing_letters import describe, full_description
 
@@ -92,8 +93,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         using, verb = options["database"], options["verb"]
-        if using not in connections:
-            raise CommandError(f'There is no database "{using}"; there are: {", ".join(connections)}.', returncode=2)
+        check_database(using)
         try:
             if verb == "list":
                 self.list_letters(using, options)

@@ -7,11 +7,11 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections
+from django.db import DEFAULT_DB_ALIAS, close_old_connections
 
 from pubsub.cleanup import Account, clean, preview
 from pubsub.management.arguments import whole_number
-from pubsub.management.operators import say
+from pubsub.management.operators import check_database, say
 from pubsub.retention import LOCK_TIMEOUT_MS
 
 LABELS = {
@@ -57,8 +57,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         using = options["database"]
-        if using not in connections:
-            raise CommandError(f'There is no database "{using}"; there are: {", ".join(connections)}.')
+        check_database(using, waits=not (options["once"] or options["dry_run"]))
         if options["dry_run"]:
             self._show(preview(using), options["format"], self._preview_text)
             return

@@ -14,7 +14,7 @@ from django.utils import autoreload
 
 from pubsub.errors import PubSubError
 from pubsub.management.arguments import whole_number
-from pubsub.management.operators import say
+from pubsub.management.operators import check_database, say
 from pubsub.subscribing import registry
 from pubsub.worker import Worker
 
@@ -103,6 +103,7 @@ class Command(BaseCommand):
             self.consume(**options)
 
     def consume(self, **options: Any) -> None:
+        check_database(options["database"], waits=True)
         worker = self.make_worker(**options)
         groups = sorted({declared.group for declared in worker.declared})
         # Under --reload this is not the main thread, and the reloader itself sees to Ctrl-C.

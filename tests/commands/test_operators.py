@@ -1,5 +1,6 @@
 """The commands of operators: they parse, do what they say, print what they did, and end with a meaningful code."""
 
+import contextlib
 import datetime as dt
 import io
 import json
@@ -153,6 +154,50 @@ def test_whoever_only_looks_makes_no_topic(arguments: tuple[str, ...]) -> None:
     with pytest.raises(CommandError, match='Did you mean "orders"'):
         call_command(*arguments, stdout=io.StringIO(), stderr=io.StringIO())
     assert not Topic.objects.filter(name="oders").exists()
+
+
+EVERY_COMMAND = [
+    ("pubsub_topic", "list"),
+    ("pubsub_group", "list"),
+    ("pubsub_status",),
+    ("pubsub_tail", "default"),
+    ("pubsub_dead_letters", "list"),
+    ("pubsub_publish", "default"),
+    ("run_cleanup", "--once"),
+    ("run_cleanup", "--dry-run"),
+]
+AND_THOSE_THAT_WAIT = [*EVERY_COMMAND, ("run_cleanup",), ("run_consumer", "--group=readers")]
+
+
+@contextlib.contextmanager
+def connected_with(**settings: Any) -> Iterator[None]:
+    before = {name: connection.settings_dict[name] for name in settings}
+    connection.close()
+    connection.settings_dict.update(settings)
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.update(before)
+
+
+@pytest.mark.parametrize("arguments", AND_THOSE_THAT_WAIT, ids=" ".join)
+def test_tables_that_are_not_there_are_told_in_words(arguments: tuple[str, ...]) -> None:
+    options = {**connection.settings_dict["OPTIONS"], "options": "-c search_path=nowhere"}
+    with connected_with(OPTIONS=options):
+        said = run(*arguments, exit_code=2)
+    assert said == 'The outbox\'s tables are not in database "default"; run `manage.py migrate`.'
+
+
+@pytest.mark.parametrize("arguments", EVERY_COMMAND, ids=" ".join)
+def test_a_database_that_is_away_is_told_in_words(arguments: tuple[str, ...]) -> None:
+    with connected_with(PORT="1"):
+        assert run(*arguments, exit_code=1).startswith('Database "default" does not answer: ')
+
+
+@pytest.mark.parametrize("arguments", AND_THOSE_THAT_WAIT, ids=" ".join)
+def test_a_database_that_is_not_configured_is_told_in_words(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments, "--database=nowhere", exit_code=2).startswith('There is no database "nowhere"; there are: ')
 
 
 # pubsub_group
