@@ -17,7 +17,9 @@ def remedy(problem: Problem) -> str:
             command = f"pubsub_dead_letters list --topic={topic} --group={group} --state=dead"
         case "dead" | "paused":
             command = f"pubsub_group resume {group} --topic={topic}"
-        case "missed" | "behind":
+        case "missed":
+            command = f"pubsub_group seek {group} --topic={topic} --by=0"  # takes note of it
+        case "behind":
             command = f"pubsub_group members {group} --topic={topic}"
         case "not-moving":
             command = f"pubsub_tail {topic} --from={problem.offset} --max-messages=1"

@@ -1,7 +1,6 @@
 """See what groups could not handle, and replay or discard it."""
 
 import datetime as dt
-import getpass
 import json
 import sys
 import uuid
@@ -17,7 +16,7 @@ from pubsub.choosing import Matching
 from pubsub.dead_letters import VERBS, Letter, topic_names
 from pubsub.errors import LettersInUse, PubSubError
 from pubsub.management.arguments import whole_number
-from pubsub.management.operators import check_database
+from pubsub.management.operators import check_database, system_user
 from pubsub.models import DeadLetter
 from pubsub.showing_letters import describe, full_description
 
@@ -70,7 +69,10 @@ class Command(BaseCommand):
             if verb == "discard":
                 acting.add_argument("--state", choices=VERBS[verb].states, help="only in this state")
             acting.add_argument("--all", action="store_true", help="whatever it is")
-            acting.add_argument("--reason", default="", help="why, for those who ask later")
+            acting.add_argument("--reason", default="", help="why, for the journal")
+            acting.add_argument(
+                "--actor", default=system_user(), help="who, for the journal (default: the system's user)"
+            )
             acting.add_argument("--dry-run", action="store_true", help="tell what would happen, and change nothing")
 
     def add_filters(self, parser: ArgumentParser) -> None:
@@ -155,7 +157,7 @@ class Command(BaseCommand):
         events, transactions = 0, 0
         told: list[Letter] = []
         ids: set[int] = set()
-        batches = dead_letters.act_in_batches(verb, matching, using, actor=actor(), reason=options["reason"])
+        batches = dead_letters.act_in_batches(verb, matching, using, actor=options["actor"], reason=options["reason"])
         for changed in batches:
             events += len(changed)
             transactions += len({(it.group, it.topic_id, it.partition, it.transaction_id) for it in changed})
@@ -224,11 +226,3 @@ class Command(BaseCommand):
 LARGE = ("payload", "metadata", "original_payload", "traceback")
 ROWS_TOLD = 100
 """Letters that are named one by one; the others are counted."""
-
-
-def actor() -> str:
-    """Who runs the command, as far as the operating system knows."""
-    try:
-        return f"{getpass.getuser()} (pubsub_dead_letters)"
-    except (KeyError, OSError):  # a container without a name for its user
-        return "pubsub_dead_letters"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from pubsub.management.operators import system_user
 from pubsub.models import DeadLetter
 from tests.factories import AttemptFactory, DeadLetterFactory, TopicFactory
 from tests.journal import journal
@@ -117,7 +118,10 @@ def test_a_dry_run_tells_exactly_what_then_happens(verb: str, state: str) -> Non
     assert happened["unchanged"] == [{"id": done.pk, "state": "resolved"}, {"id": 99_999_999, "state": None}]
     event = journal().get()
     assert event.reason == "the server is up"
-    assert event.actor.endswith("(pubsub_dead_letters)")
+    assert event.actor == system_user()
+    DeadLetterFactory(topic=topic, group_id="others")
+    run_json(verb, "--group=others", "--actor=olivia")
+    assert journal().get(group_id="others").actor == "olivia"
 
 
 def test_the_text_says_it_in_a_sentence() -> None:
