@@ -5,8 +5,9 @@ import getpass
 import json
 import os
 import shutil
+import threading
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, OutputWrapper
@@ -81,6 +82,15 @@ def system_user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a number without a name, as in some containers
         return f"uid {os.getuid()}"
+
+
+def from_a_signal(stop: Callable[[], object]) -> None:
+    """Stops something from within a signal's handler.
+
+    In a thread of its own: whoever the signal interrupts may be about to wait for that very thing, with the lock of it
+    in hand, and would then wait for itself.
+    """
+    threading.Thread(target=stop, name="pubsub-stopping").start()
 
 
 def say(out: OutputWrapper, text: str) -> None:

@@ -11,7 +11,7 @@ from django.db import DEFAULT_DB_ALIAS, close_old_connections
 
 from pubsub.cleanup import Account, clean, preview
 from pubsub.management.arguments import whole_number
-from pubsub.management.operators import check_database, say
+from pubsub.management.operators import check_database, from_a_signal, say
 from pubsub.retention import LOCK_TIMEOUT_MS
 
 LABELS = {
@@ -64,7 +64,7 @@ class Command(BaseCommand):
         stopping = threading.Event()
         if not options["once"]:
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: stopping.set())
+                signal.signal(number, lambda *_: from_a_signal(stopping.set))
             say(self.stderr, f"Cleaning up every {options['interval']} s. Stop with Ctrl-C.")
         while True:
             close_old_connections()

@@ -14,7 +14,7 @@ from django.utils import autoreload
 
 from pubsub.errors import PubSubError
 from pubsub.management.arguments import whole_number
-from pubsub.management.operators import check_database, say
+from pubsub.management.operators import check_database, from_a_signal, say
 from pubsub.subscribing import registry
 from pubsub.worker import Worker
 
@@ -156,7 +156,7 @@ class Command(BaseCommand):
         )
 
     def stop(self, worker: Worker, timeout_s: int | None, number: int, frame: Any) -> None:
-        worker.stop()
+        from_a_signal(worker.stop)
         signal.signal(number, signal.SIG_DFL)
         in_time = f", for {timeout_s} s at most" if timeout_s else ""
         self.say(f"Finishing what is in hand{in_time}, then stopping. Once more to stop at once.")

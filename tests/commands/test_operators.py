@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 from pubsub import publish
-from pubsub.management.operators import system_user
+from pubsub.management.operators import from_a_signal, system_user
 from pubsub.management.status_text import as_text
 from pubsub.models import OperatorEvent, OutboxMessage, Subscription, Topic
 from pubsub.sequencing import sequence
@@ -198,6 +199,17 @@ def test_a_database_that_is_away_is_told_in_words(arguments: tuple[str, ...]) ->
 @pytest.mark.parametrize("arguments", AND_THOSE_THAT_WAIT, ids=" ".join)
 def test_a_database_that_is_not_configured_is_told_in_words(arguments: tuple[str, ...]) -> None:
     assert run(*arguments, "--database=nowhere", exit_code=2).startswith('There is no database "nowhere"; there are: ')
+
+
+def test_a_signal_may_come_while_whoever_it_stops_begins_to_wait() -> None:
+    stopping = threading.Event()
+    before = signal.signal(signal.SIGUSR1, lambda *_: from_a_signal(stopping.set))
+    try:
+        with stopping._cond:  # type: ignore[attr-defined]  # as wait() has it for a moment
+            signal.raise_signal(signal.SIGUSR1)
+        assert stopping.wait(30)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 # pubsub_group
