@@ -2,10 +2,12 @@
 
 from shlex import quote
 
+from django.db import DEFAULT_DB_ALIAS
+
 from pubsub.problems import Problem
 
 
-def remedy(problem: Problem) -> str:
+def remedy(problem: Problem, using: str = DEFAULT_DB_ALIAS) -> str:
     """The command, or the SQL statement, to begin with; empty where the sentence says all there is to say.
 
     >>> remedy(Problem(severity="stuck", code="dead", text="…", topic="orders", group="mail"))
@@ -35,4 +37,4 @@ def remedy(problem: Problem) -> str:
             return f"SELECT pg_terminate_backend({problem.pid})"
         case _:
             return ""
-    return f"manage.py {command}"
+    return f"manage.py {command}" + ("" if using == DEFAULT_DB_ALIAS else f" --database={quote(using)}")

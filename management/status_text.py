@@ -4,6 +4,7 @@ import dataclasses
 import textwrap
 from typing import Any
 
+from django.db import DEFAULT_DB_ALIAS
 from django.utils.translation import gettext as _
 
 from pubsub.management.remedies import remedy
@@ -15,7 +16,9 @@ WIDE = 110
 """Columns from which on there is room for more than is needed."""
 
 
-def as_data(now: Status, topic: str | None = None, group: str | None = None) -> dict[str, Any]:
+def as_data(
+    now: Status, topic: str | None = None, group: str | None = None, using: str = DEFAULT_DB_ALIAS
+) -> dict[str, Any]:
     """What `--format json` prints. Durations are seconds."""
     return {
         "taken_at": now.taken_at,
@@ -32,16 +35,24 @@ def as_data(now: Status, topic: str | None = None, group: str | None = None) -> 
         ],
         "numbering": dataclasses.asdict(now.numbering),
         "holds": [vars(hold) for hold in now.holds],
-        "problems": [{**vars(found), "remedy": remedy(found)} for found in _problems(now, topic, group)],
+        "problems": [{**vars(found), "remedy": remedy(found, using)} for found in _problems(now, topic, group)],
     }
 
 
-def as_text(now: Status, width: int, *, topic: str | None = None, group: str | None = None, every: bool = False) -> str:
+def as_text(
+    now: Status,
+    width: int,
+    *,
+    topic: str | None = None,
+    group: str | None = None,
+    every: bool = False,
+    using: str = DEFAULT_DB_ALIAS,
+) -> str:
     """What `--format text` prints: no line is longer than the terminal is wide, but for commands to be copied."""
     groups = _groups(now, topic, group)
     parts = [
         [cut(f"{now.taken_at:%Y-%m-%d %H:%M:%S %Z} – {_numbering(now)}", width)],
-        _problem_lines(_problems(now, topic, group), width),
+        _problem_lines(_problems(now, topic, group), width, using),
         _topic_lines(_topics(now, topic), width),
         _group_lines(groups, width),
         _partition_lines(groups, width, every),
@@ -72,13 +83,13 @@ def _problems(now: Status, topic: str | None, group: str | None) -> list[Problem
     ]
 
 
-def _problem_lines(problems: list[Problem], width: int) -> list[str]:
+def _problem_lines(problems: list[Problem], width: int, using: str) -> list[str]:
     """What is wrong comes first, in whole sentences, each with what to type."""
     names = {STUCK: _("STUCK"), WARNING: _("WARNING"), NOTE: _("NOTE")}
     lines = []
     for problem in problems:
         lines += textwrap.wrap(f"{names[problem.severity]}  {problem.text}", width, subsequent_indent="    ")
-        if command := remedy(problem):
+        if command := remedy(problem, using):
             lines.append(f"    $ {command}" if command.startswith("manage.py") else f"    {command};")
     return lines
 

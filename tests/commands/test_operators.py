@@ -337,6 +337,8 @@ def test_the_status_says_what_is_wrong_and_what_to_type() -> None:
         "STUCK  mail on orders is dead: nobody has been heard of for it, and it keeps no messages any more."
     )
     assert lines[dead + 1] == "    $ manage.py pubsub_group resume mail --topic=orders"
+    elsewhere = as_text(status("default"), 80, using="the log")
+    assert "$ manage.py pubsub_group resume mail --topic=orders --database='the log'\n" in elsewhere
     assert lines.index(next(line for line in lines if line.startswith("TOPIC"))) > dead
     found = told("pubsub_status", "--topic=orders", "--group=mail")["problems"]
     assert [(problem["severity"], problem["code"]) for problem in found] == [
