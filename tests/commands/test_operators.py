@@ -125,6 +125,7 @@ def test_sync_applies_the_settings() -> None:
         (("pubsub_topic", "configure", TOPIC, "--retention=week"), "expected a duration such as", 1),
         (("pubsub_topic", "configure", TOPIC, "--max-bytes=2x"), "expected a number of bytes", 1),
         (("pubsub_topic", "list", "--database=nowhere"), 'There is no database "nowhere"', 2),
+        (("pubsub_group", "list", "--topic=oders"), 'Did you mean "orders"?', 1),
         (("pubsub_group", "pause", "mial"), 'Did you mean "mail"?', 1),
         (("pubsub_group", "seek", GROUP, "--to=yesterday"), "expected earliest, latest, an offset", 1),
         (("pubsub_group", "seek", GROUP, "--by=1.5"), "expected a number of events", 1),
@@ -230,6 +231,10 @@ def test_groups_are_listed_paused_resumed_and_cancelled() -> None:
         1,
     )
     assert sum(partition["lag"] for partition in group["partitions"]) == 3
+    headings, row = run("pubsub_group", "list").splitlines()
+    assert " ".join(headings.split()) == "group topic status members heard of lag behind dead retrying"
+    assert row.split()[:4] == [GROUP, TOPIC, "ACTIVE", "1"]
+    assert row.split()[5] == "s"
     (member,) = told("pubsub_group", "members", GROUP)
     assert (member["worker_id"], member["host"]) == ("worker-7", "app-3")
     assert "worker-7" in run("pubsub_group", "members", GROUP)

@@ -85,7 +85,12 @@ def test_topic_and_time() -> None:
 
 def test_show_tells_everything_and_redacts(settings: Any) -> None:
     settings.PUBSUB = {"redact_paths": ["card"]}
-    letter = DeadLetterFactory(payload={"card": "4111-1111", "total": 3}, exception_message="4111-1111 was refused")
+    letter = DeadLetterFactory(
+        payload={"card": "4111-1111", "total": 3},
+        exception_message="4111-1111 was refused",
+        host_id="tenant-1",
+        user_id="olga",
+    )
     AttemptFactory(letter=letter)
     for form in ("text", "json"):
         told, _ = run("show", letter.pk, f"--format={form}")
@@ -94,6 +99,7 @@ def test_show_tells_everything_and_redacts(settings: Any) -> None:
         revealed, _ = run("show", letter.pk, "--reveal", f"--format={form}")
         assert "4111-1111 was refused" in revealed
     told_json = run_json("show", letter.pk)
+    assert (told_json["host_id"], told_json["user_id"]) == ("tenant-1", "olga")
     assert told_json["payload"] == {"card": "[redacted]", "total": 3}
     assert told_json["history"][0]["attempt"] == 1
     assert "send_confirmation" in told_json["traceback"]
