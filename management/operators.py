@@ -5,13 +5,14 @@ import getpass
 import json
 import os
 import shutil
+import threading
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, OutputWrapper
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 
 from pubsub.errors import PubSubError
 from pubsub.operating import rehearsal
@@ -55,9 +56,25 @@ class OperatorCommand(BaseCommand):
             self.stderr.write("This was a dry run: nothing was changed.")
 
 
-def check_database(using: str) -> None:
+def check_database(using: str, *, waits: bool = False) -> None:
+    """Ends a command that could do nothing, in words. One that `waits` for a database that is away goes on."""
     if using not in connections:
         raise CommandError(f'There is no database "{using}"; there are: {", ".join(connections)}.', returncode=MISUSED)
+    try:
+        with connections[using].cursor() as cursor:
+            cursor.execute("SELECT to_regclass('log_sequencer') IS NOT NULL")
+            (is_migrated,) = cursor.fetchone()
+    except OperationalError as error:
+        connections[using].close()
+        if waits:
+            return
+        said = " ".join(str(error).split())
+        raise CommandError(f'Database "{using}" does not answer: {said}', returncode=REFUSED) from error
+    if not is_migrated:
+        option = "" if using == DEFAULT_DB_ALIAS else f" --database={using}"
+        raise CommandError(
+            f'The outbox\'s tables are not in database "{using}"; run `manage.py migrate{option}`.', returncode=MISUSED
+        )
 
 
 def system_user() -> str:
@@ -65,6 +82,24 @@ def system_user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a number without a name, as in some containers
         return f"uid {os.getuid()}"
+
+
+def from_a_signal(stop: Callable[[], object]) -> None:
+    """Stops something from within a signal's handler.
+
+    In a thread of its own: whoever the signal interrupts may be about to wait for that very thing, with the lock of it
+    in hand, and would then wait for itself.
+    """
+    threading.Thread(target=stop, name="pubsub-stopping").start()
+
+
+def say(out: OutputWrapper, text: str) -> None:
+    """For people who watch a process that goes on for long; it goes on all the same where nobody does.
+
+    Whoever read it may be gone, or be in the middle of writing himself; there may never have been anybody (``2>&-``).
+    """
+    with contextlib.suppress(OSError, RuntimeError, ValueError, AttributeError):
+        out.write(text)
 
 
 def terminal_width() -> int:

@@ -4,14 +4,21 @@ import dataclasses
 import textwrap
 from typing import Any
 
+from django.db import DEFAULT_DB_ALIAS
+from django.utils.translation import gettext as _
+
+from pubsub.management.remedies import remedy
 from pubsub.management.tables import bytes_of, cut, seconds, table
+from pubsub.problems import NOTE, STUCK, WARNING, Problem, find_problems
 from pubsub.status import GroupStatus, Status, TopicStatus
 
 WIDE = 110
 """Columns from which on there is room for more than is needed."""
 
 
-def as_data(now: Status, topic: str | None = None, group: str | None = None) -> dict[str, Any]:
+def as_data(
+    now: Status, topic: str | None = None, group: str | None = None, using: str = DEFAULT_DB_ALIAS
+) -> dict[str, Any]:
     """What `--format json` prints. Durations are seconds."""
     return {
         "taken_at": now.taken_at,
@@ -28,14 +35,24 @@ def as_data(now: Status, topic: str | None = None, group: str | None = None) -> 
         ],
         "numbering": dataclasses.asdict(now.numbering),
         "holds": [vars(hold) for hold in now.holds],
+        "problems": [{**vars(found), "remedy": remedy(found, using)} for found in _problems(now, topic, group)],
     }
 
 
-def as_text(now: Status, width: int, *, topic: str | None = None, group: str | None = None, every: bool = False) -> str:
-    """What `--format text` prints: no line is longer than the terminal is wide."""
+def as_text(
+    now: Status,
+    width: int,
+    *,
+    topic: str | None = None,
+    group: str | None = None,
+    every: bool = False,
+    using: str = DEFAULT_DB_ALIAS,
+) -> str:
+    """What `--format text` prints: no line is longer than the terminal is wide, but for commands to be copied."""
     groups = _groups(now, topic, group)
     parts = [
         [cut(f"{now.taken_at:%Y-%m-%d %H:%M:%S %Z} – {_numbering(now)}", width)],
+        _problem_lines(_problems(now, topic, group), width, using),
         _topic_lines(_topics(now, topic), width),
         _group_lines(groups, width),
         _partition_lines(groups, width, every),
@@ -57,11 +74,31 @@ def _groups(now: Status, topic: str | None, group: str | None) -> list[GroupStat
     return [found for found in now.groups if topic in (None, found.topic) and group in (None, found.group)]
 
 
+def _problems(now: Status, topic: str | None, group: str | None) -> list[Problem]:
+    """Of a topic or a group, and what concerns all of them."""
+    return [
+        found
+        for found in find_problems(now)
+        if (topic is None or found.topic in ("", topic)) and (group is None or found.group in ("", group))
+    ]
+
+
+def _problem_lines(problems: list[Problem], width: int, using: str) -> list[str]:
+    """What is wrong comes first, in whole sentences, each with what to type."""
+    names = {STUCK: _("STUCK"), WARNING: _("WARNING"), NOTE: _("NOTE")}
+    lines = []
+    for problem in problems:
+        lines += textwrap.wrap(f"{names[problem.severity]}  {problem.text}", width, subsequent_indent="    ")
+        if command := remedy(problem, using):
+            lines.append(f"    $ {command}" if command.startswith("manage.py") else f"    {command};")
+    return lines
+
+
 def _numbering(now: Status) -> str:
     numbering = now.numbering
     said = f"log of {bytes_of(numbering.bytes)}, "
     if numbering.is_foreign:
-        said += "RESTORED FROM ANOTHER CLUSTER: the next consumer re-anchors it, "
+        said += "RESTORED FROM ANOTHER CLUSTER, "
     if numbering.waiting_since:
         said += f"events wait for their offsets for {seconds(now.seconds_since(numbering.waiting_since))}, "
     if numbering.overdue_since:

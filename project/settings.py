@@ -94,6 +94,7 @@ PUBSUB_TYPES: dict[str, Callable[[str], Any]] = {
     "lease_s": int,
     "journal_retention_s": int,
     "max_payload_bytes": int,
+    "max_streams": int,
     "member_retention_s": int,
     "partition_rows": int,
     "sequencer_stuck_s": int,

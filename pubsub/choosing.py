@@ -63,7 +63,7 @@ class Matching:
         given = {name.name: getattr(self, name.name) for name in fields(self)}
         given["ids"] = None if self.ids is None else list(self.ids)
         given["search_id"] = self._search_id
-        given["topic_id"] = None if self.topic is None else topic_id(self.topic, using)
+        given["topic_id"] = None if self.topic is None else topic_id(self.topic, using, make=False)
         return given
 
     def among(self, letters: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:

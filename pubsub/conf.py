@@ -43,7 +43,7 @@ class Settings:
     """Heartbeats that all members of a group must miss in a row until it is DEAD and holds nothing back."""
 
     dead_after_silence_s: int | None = 30 * 24 * 3600
-    """Seconds after which a group is DEAD whose members have all stopped in good order; None: never."""
+    """Seconds after which a group without members is DEAD if something waits for it all that time; None: never."""
 
     member_retention_s: int = 24 * 3600
     """Seconds for which a crashed member is still shown."""
@@ -62,6 +62,9 @@ class Settings:
 
     lease_s: int = 30
     """Seconds after which what a silent worker has in hand is taken over, where handlers run outside transactions."""
+
+    max_streams: int = 500
+    """Streams of server-sent events that one process serves at a time; more are refused."""
 
     tracing: bool = False
     """Whether publishing and handling are spans of OpenTelemetry's."""

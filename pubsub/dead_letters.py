@@ -17,6 +17,7 @@ from .choosing import Matching
 from .errors import LettersInUse
 from .failures import is_transient
 from .models import DeadLetter, OperatorEvent, Topic
+from .releasing import release_followers
 from .sql import load
 
 State = DeadLetter.State
@@ -209,7 +210,7 @@ def _release_followers(cursor: Any, discarded: Sequence[Letter]) -> None:
         if letter.ordering_key is not None:
             keys.setdefault((letter.group, letter.topic_id), set()).add(letter.ordering_key)
     for (group, topic_id), blocked in sorted(keys.items()):
-        cursor.execute(load("release_followers"), {"group_id": group, "topic_id": topic_id, "keys": sorted(blocked)})
+        release_followers(cursor, group, topic_id, sorted(blocked))
 
 
 def _write_down(verb: Verb, matching: Matching, changed: Sequence[Letter], using: str, actor: str, reason: str) -> None:

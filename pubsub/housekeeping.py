@@ -13,9 +13,9 @@ from django.db import connections
 from .expiring import expire_idle
 from .history import JOBS as HISTORY
 from .members import forget_members, watch_groups
+from .releasing import release_stranded
 from .retention import retire
 from .sampling import prune_samples, take_samples
-from .setting_aside import release_stranded
 from .storage import make_partitions_ahead
 
 logger = logging.getLogger("pubsub.housekeeping")

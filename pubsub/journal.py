@@ -23,15 +23,16 @@ def record(
     reason: str = "",
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
+    beside: Any = None,
 ) -> None:
     """Writes a row in the open transaction: what is told and what was done stand or fall together.
 
     ``actor`` is a user's name, or the part of the system that decided. Topic and group are told by name, so that the
-    row still says something when they are gone.
+    row still says something when they are gone. ``beside`` is a connection that is not the one that Django keeps.
 
     >>> record("pause", actor="olivia", using="default", topic="default", group="doctest", reason="the mail is down")
     """
-    with connections[using].cursor() as cursor:
+    with (beside or connections[using]).cursor() as cursor:
         cursor.execute(
             load("record"),
             {

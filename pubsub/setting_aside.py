@@ -18,6 +18,7 @@ from .failures import is_the_handlers
 from .guarding import settle, settle_what_is_left
 from .handling import check_still_in_transaction, handle, in_our_transaction
 from .reading import Entry, Place, PublishedTogether, lock_cursor
+from .releasing import release_followers
 from .signals import event_failed, tell
 from .sql import load
 from .transactions import make_hooks_robust
@@ -231,23 +232,6 @@ def resolve(cursor: Any, place: Place, letters: Letters, attempts: int) -> None:
     cursor.execute(load("resolve"), {"ids": letters.ids, "attempts": attempts})
     if place.parks_keys:
         release_followers(cursor, place.declared.group, place.topic_id, letters.keys)
-
-
-def release_followers(cursor: Any, group: str, topic_id: int, keys: Sequence[str] | None = None) -> int:
-    """Lets parked events go before which nothing waits any more. Returns how many. None: whatever their keys are."""
-    cursor.execute(load("release_followers"), {"group_id": group, "topic_id": topic_id, "keys": keys})
-    return int(cursor.rowcount)
-
-
-def release_stranded(using: str) -> int:
-    """Lets parked events go that nobody has let go: the last one before them may have been handled elsewhere meanwhile.
-
-    >>> release_stranded("default")
-    0
-    """
-    with connections[using].cursor() as cursor:
-        cursor.execute(load("groups_with_parked_letters"))
-        return sum(release_followers(cursor, group, topic_id) for group, topic_id in cursor.fetchall())
 
 
 def _state(delay: float | None) -> str:

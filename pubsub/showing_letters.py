@@ -27,6 +27,7 @@ def describe(letter: DeadLetter) -> dict[str, Any]:
         "type": letter.type,
         "key": letter.key,
         "host_id": letter.host_id,
+        "user_id": letter.user_id,
         "event_id": str(letter.event_id),
         "transaction": str(letter.transaction_id),
         "exception": letter.exception_class,

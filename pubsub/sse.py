@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, cast
+from weakref import WeakSet
 
 import psycopg
 from asgiref.sync import sync_to_async
@@ -21,6 +22,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.views.generic import View
 
+from .conf import conf
 from .errors import CannotResume, InvalidSubscription, PubSubError, UnknownTopic
 from .events import Event
 from .listeners import Item, Listener, Position, Start
@@ -33,6 +35,12 @@ logger = logging.getLogger("pubsub.sse")
 
 AT_ONCE = 100
 """Events that are written in one piece, where they are there already."""
+
+RETRY_AFTER_S = 30
+"""When somebody may ask again for whom there was no room."""
+
+_open: WeakSet[Listener] = WeakSet()
+"""What this process streams from. Of a response that is thrown away before it has begun nobody tells; so, weakly."""
 
 _encode = DjangoJSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -53,7 +61,7 @@ class EventStream(View):
     A client may ask for less by ``?topic=…``, which may be repeated, and by ``?where=…``, a filter as JSON. It begins
     with what is published from now on, or where ``?start=…`` says: ``earliest``, or an offset. ``Last-Event-ID``,
     which browsers send when they come back, goes before that; where what followed has been dropped the answer is 204,
-    which tells them not to come again.
+    which tells them not to come again. Where the process serves ``PUBSUB["max_streams"]`` already it is 503.
 
     >>> EventStream.as_view(topics=["orders.*"], max_events=100).view_class.__name__
     'EventStream'
@@ -86,11 +94,17 @@ class EventStream(View):
                 "Streams of events need an ASGI server, such as `uvicorn project.asgi:application`: each would occupy "
                 "a thread of this WSGI server for as long as it lasts.",
             )
+        if len(_open) >= conf().max_streams:
+            logger.warning("a stream of events is refused: %d are open, as PUBSUB['max_streams'] allows", len(_open))
+            busy = _plain(HTTPStatus.SERVICE_UNAVAILABLE, "There are as many streams as are served; come again later.")
+            busy["Retry-After"] = str(RETRY_AFTER_S)
+            return busy
         try:
             topics = self._topics(request, kwargs.get("topic"))
             start = _start(request, topics)
             where = _where(request, allowed)
             listener = listen(topics, where=where, start=start, buffer=self.buffer, using=self.using)
+            _open.add(listener)
             await listener.__aenter__()
         except CannotResume:
             return HttpResponse(status=HTTPStatus.NO_CONTENT)
@@ -154,6 +168,7 @@ class EventStream(View):
             # The client comes back, and is told what it can be told before a stream has begun.
             logger.warning("a stream of events ends: %s", error)
         finally:
+            _open.discard(listener)
             listener.close()
 
 

@@ -249,8 +249,11 @@ def enrol(declarations: Sequence[Declaration], using: str) -> None:
         }
         with connections[using].cursor() as cursor:
             cursor.execute(load("is_enrolled"), parameters)
-            if cursor.fetchone() == (True,):
+            is_enrolled, is_subscribed = cursor.fetchone() or (False, False)
+            if is_enrolled:
                 continue
+            if not is_subscribed and parameters["start"] in ("timestamp", "offset"):
+                _look_before(cursor, parameters)
         with read_committed(using) as cursor:
             # Nobody numbers meanwhile, so "from now on" is one definite place in all partitions.
             cursor.execute("SELECT FROM log_sequencer WHERE id = 1 FOR UPDATE")
@@ -262,7 +265,7 @@ def enrol(declarations: Sequence[Declaration], using: str) -> None:
             if not is_new:
                 # The topic has more partitions than before: what is in them is new to the group.
                 parameters |= _start("earliest")
-            cursor.execute(load("enrol_cursors"), parameters)
+            cursor.execute(load("beginnings") + load("enrol_cursors"), parameters)
             places = cursor.fetchall()
             if is_new:
                 began = {name: parameters[name] for name in ("start", "start_value")}
@@ -281,6 +284,24 @@ def enrol(declarations: Sequence[Declaration], using: str) -> None:
             )
 
 
+def _look_before(cursor: Any, parameters: dict[str, Any]) -> None:
+    """Finds what takes long to find on a long log while nobody has to wait for it."""
+    cursor.execute(load("beginnings") + load("find_beginnings"), parameters)
+    known = []
+    for partition_id, start_offset, next_offset, next_position, passed, is_there in cursor.fetchall():
+        parameters["start_offset"] = start_offset
+        if is_there:
+            known.append(
+                {
+                    "partition_id": partition_id,
+                    "next_offset": next_offset,
+                    "next_position": next_position,
+                    "passed": int(passed),
+                }
+            )
+    parameters["known"] = json.dumps(known)
+
+
 def _is_newer_than_group(cursor: Any, parameters: dict[str, Any]) -> bool:
     """A topic that is made when a group reads all of its kind already is read from its beginning."""
     cursor.execute(load("is_newer_than_group"), parameters)
@@ -288,13 +309,14 @@ def _is_newer_than_group(cursor: Any, parameters: dict[str, Any]) -> bool:
 
 
 def _start(start: str | int | dt.datetime) -> dict[str, Any]:
-    """As the statements want it: which kind of start, and its value, as text and as what it is."""
+    """As the statements want it: which kind of start, its value, as text and as what it is, and nothing known yet."""
+    kind, value, time, offset = start, None, None, None
     match start:
         case dt.datetime():
-            return {"start": "timestamp", "start_value": start.isoformat(), "start_time": start, "start_offset": None}
+            kind, value, time = "timestamp", start.isoformat(), start
         case int():
-            return {"start": "offset", "start_value": str(start), "start_time": None, "start_offset": start}
-    return {"start": start, "start_value": None, "start_time": None, "start_offset": None}
+            kind, value, offset = "offset", str(start), start
+    return {"start": kind, "start_value": value, "start_time": time, "start_offset": offset, "known": "[]"}
 
 
 def _refuse_second_group(cursor: Any, declared: Declaration, parameters: dict[str, Any]) -> None:

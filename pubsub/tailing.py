@@ -65,7 +65,7 @@ class Tail:
         self._stopping.set()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        number = topic_id(self.topic, self.using)
+        number = topic_id(self.topic, self.using, make=False)
         self._number_what_is_new()
         self._begin(number)
         with ExitStack() as closing:

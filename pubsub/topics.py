@@ -1,7 +1,6 @@
 """Topics by name: looked up once, refused with a suggestion, created where that is the policy."""
 
 import difflib
-import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -11,10 +10,9 @@ from django.db import connections
 
 from .conf import conf
 from .errors import InvalidSetting, InvalidTopic, NoSubscribers, UnknownTopic
+from .journal import record
 from .sql import load
 from .topic_options import checked
-
-logger = logging.getLogger("pubsub.topics")
 
 DEFAULT_TOPIC = "default"
 
@@ -33,11 +31,14 @@ _MADE_WITH = ("name", "total_partitions", "retention", "semantics")
 """What the first migration knows. The rest is set when all have been applied."""
 
 
-def topic_id(name: str, using: str) -> int:
-    """The number of a topic. Numbers are never reused, so a process asks the database once."""
+def topic_id(name: str, using: str, *, make: bool = True) -> int:
+    """The number of a topic. Numbers are never reused, so a process asks the database once.
+
+    One that does not exist is made where that is the policy, unless somebody only wants to look (`make=False`).
+    """
     found = _ids.get((using, name))
     if found is None:
-        found, for_good = _look_up(name, using)
+        found, for_good = _look_up(name, using, make)
         if for_good:
             _ids[using, name] = found
     return found
@@ -83,7 +84,7 @@ def check_name(name: str) -> str:
     return name
 
 
-def _look_up(name: str, using: str) -> tuple[int, bool]:
+def _look_up(name: str, using: str, make: bool) -> tuple[int, bool]:
     """The number, and whether it will stay: a topic made in the open transaction may yet be undone."""
     check_name(name)
     with connections[using].cursor() as cursor:
@@ -92,7 +93,7 @@ def _look_up(name: str, using: str) -> tuple[int, bool]:
         row = cursor.fetchone()
         if row:
             return int(row[0]), bool(row[1])
-    if conf().unknown_topic == "create":
+    if make and conf().unknown_topic == "create":
         return _create_beside(name, using), True
     raise no_such_topic(name, using)
 
@@ -118,14 +119,32 @@ def _create_beside(name: str, using: str) -> int:
     """On a connection of its own: in the caller's transaction others would wait for it, and it might be undone."""
     beside = connections[using].copy()
     try:
-        create_topics(beside, {name: {}})
-        with beside.cursor() as cursor:
+        beside.ensure_connection()
+        with beside.connection.transaction(), beside.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            if create_topics(beside, {name: {}}):
+                _write_down(beside, name, using)
             cursor.execute("SELECT id FROM outbox_topics WHERE name = %s", [name])
             (number,) = cursor.fetchone()
     finally:
         beside.close()
-    logger.info("created topic %s", name, extra={"topic": name})
     return int(number)
+
+
+def _write_down(beside: Any, name: str, using: str) -> None:
+    with beside.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('operator_events') IS NOT NULL")
+        if cursor.fetchone() != (True,):
+            return  # migrated to the first migration only
+    record(
+        "create",
+        actor="first use",
+        using=using,
+        topic=name,
+        reason='PUBSUB["unknown_topic"] = "create"',
+        after={"total_partitions": conf().total_partitions},
+        beside=beside,
+    )
 
 
 def create_topics(connection: Any, declared: Mapping[str, Mapping[str, Any]]) -> list[str]:

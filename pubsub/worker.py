@@ -24,6 +24,7 @@ from .failures import is_transient
 from .housekeeping import Housekeeper
 from .leasing import ALIVE, Leaseholder
 from .members import Membership
+from .models import ConsumerOffset
 from .reading import Place, PlaceKey
 from .sequencing import move_due_messages, sequence
 from .signals import batch_handled, tell
@@ -175,8 +176,9 @@ class Worker:
                 return
 
     def _set_up(self) -> None:
-        self._housekeeper.keep_house()
         self._enrol()
+        self._warn_of_partitions()
+        # Others must hear of it before it keeps house for the first time, which may take long where much is to be done.
         self._membership.start()
         if any(declared.delivery is not Delivery.TRANSACTIONAL for declared in self.declared):
             self._leases.start()
@@ -188,6 +190,18 @@ class Worker:
         enrol(declarations, self.using)
         self.declarations = {declared.key: declared for declared in declarations}
         self._membership.reads(self.declarations)
+
+    def _warn_of_partitions(self) -> None:
+        """A slip of the pen would wait for ever, and nobody would know what for."""
+        topics = {topic for topic, _ in self.declarations}
+        places = ConsumerOffset.objects.using(self.using).filter(topic__name__in=topics)
+        there = set(places.values_list("partition_id", flat=True).distinct()) if self.partitions else set()
+        if missing := sorted(set(self.partitions or ()) - there):
+            logger.warning(
+                "none of the topics %s has partition %s: there is nothing to do in it",
+                ", ".join(sorted(topics)),
+                ", ".join(map(str, missing)),
+            )
 
     def _wait(self) -> bool:
         """Waits for something to do, for the wait period at most. Says whether it was told that there is something."""

@@ -7,12 +7,15 @@ from contextlib import contextmanager
 import pytest
 from django.core.management import call_command
 from django.db import connection, transaction
+from django.test import override_settings
 
-from pubsub import publish
+from pubsub import listen, publish
 from pubsub.models import DeadLetter, DedupKey, Sequencer, Topic
+from pubsub.operating import create_topic
 from pubsub.sequencing import sequence
 from pubsub.subscribing import Declaration
 from pubsub.topics import forget_ids
+from pubsub.wakeup import dedicated_connection
 from pubsub.worker import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -27,19 +30,43 @@ OBJECTS = """
 
 
 @pytest.fixture
-def elsewhere(transactional_db):
-    """The same database, as a role that owns one schema, which isn't `public`, and may do nothing else."""
+def role(transactional_db):
+    """A role that owns one schema, which isn't `public`, and may do nothing else."""
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD 'ordinary'")
         cursor.execute(f"CREATE SCHEMA elsewhere AUTHORIZATION {ROLE}")
-    options = {**connection.settings_dict["OPTIONS"], "options": "-c search_path=elsewhere"}
     try:
-        with connected_with(USER=ROLE, PASSWORD="ordinary", OPTIONS=options):
-            yield
+        yield
     finally:
         with connection.cursor() as cursor:
             cursor.execute(f"DROP OWNED BY {ROLE} CASCADE")
             cursor.execute(f"DROP ROLE {ROLE}")
+
+
+def options(**more):
+    return {**connection.settings_dict["OPTIONS"], "options": "-c search_path=elsewhere", **more}
+
+
+@pytest.fixture
+def elsewhere(role):
+    """The same database, as that role."""
+    with connected_with(USER=ROLE, PASSWORD="ordinary", OPTIONS=options()):
+        yield
+
+
+@pytest.fixture
+def assumed(role):
+    """As somebody who may log in and nothing else, and becomes that role by Django's `assume_role`."""
+    somebody = f"somebody_{os.getpid()}"
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE ROLE {somebody} LOGIN NOINHERIT PASSWORD 'ordinary'")
+        cursor.execute(f"GRANT {ROLE} TO {somebody}")
+    try:
+        with connected_with(USER=somebody, PASSWORD="ordinary", OPTIONS=options(assume_role=ROLE)):
+            yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP ROLE {somebody}")
 
 
 @contextmanager
@@ -104,6 +131,34 @@ def test_it_goes_without_leaving_anything_and_comes_back():
     assert objects() == set()
     migrate()
     assert_that_events_arrive()
+
+
+@pytest.mark.usefixtures("assumed")
+def test_a_role_that_is_assumed_is_assumed_by_every_connection():
+    migrate()
+    with dedicated_connection("default") as beside:
+        who = beside.execute("SELECT session_user <> current_user, current_user").fetchone()
+        assert who == (True, ROLE)
+    assert_that_events_arrive()
+    with listen("default", start="earliest") as events:
+        assert events.get(timeout=30).payload == "first"
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_topic_made_by_hand_gets_a_number_of_its_own():
+    """The default topic is numbered by hand, those of the settings by `migrate`, however often that is run."""
+    with override_settings(PUBSUB={"topics": {name: {} for name in ("one", "two", "three")}}):
+        migrate()
+        numbers = set(Topic.objects.values_list("pk", flat=True))
+        assert len(numbers) == 4
+        by_hand = Topic.objects.create(name="by.hand")
+        assert by_hand.pk > max(numbers)
+    with override_settings(PUBSUB={"topics": {"by.hand": {}, "four": {}}}):
+        migrate()
+        assert Topic.objects.get(name="four").pk > by_hand.pk
+        migrate()
+    assert create_topic("made", actor="olivia", using="default").pk > Topic.objects.get(name="four").pk
+    assert Topic.objects.count() == 7
 
 
 def test_publishing_works_after_a_flush():

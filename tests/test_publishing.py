@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import threading
 import uuid
 from decimal import Decimal
 from typing import Any
@@ -15,6 +16,8 @@ import pubsub
 from pubsub import publish, publish_many, publish_on_commit
 from pubsub.errors import InvalidEvent, NotInTransaction, UnknownTopic, WrongDatabase
 from pubsub.models import DelayedMessage, OutboxMessage, Topic
+from tests.journal import journal
+from tests.sequencing.helpers import Running
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -167,6 +170,35 @@ def test_an_unknown_topic_is_created_where_that_is_the_policy_and_survives_the_r
         raise ZeroDivisionError
     assert Topic.objects.get(name="fresh").total_partitions == 3
     assert not OutboxMessage.objects.exists()
+    with transaction.atomic():
+        publish("fresh", {})
+    (told,) = journal()
+    assert (told.actor, told.action, told.topic) == ("first use", "create", "fresh")
+    assert (told.reason, told.after) == ('PUBSUB["unknown_topic"] = "create"', {"total_partitions": 3})
+
+
+@override_settings(PUBSUB={"unknown_topic": "create"})
+def test_a_topic_that_several_use_first_is_made_and_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both look before either makes it: whichever comes second finds it made."""
+    from pubsub import topics
+
+    both_have_looked = threading.Barrier(2)
+    create = topics._create_beside
+
+    def create_later(name: str, using: str) -> int:
+        both_have_looked.wait(20)
+        return create(name, using)
+
+    monkeypatch.setattr(topics, "_create_beside", create_later)
+
+    def publish_first() -> None:
+        with transaction.atomic():
+            publish("fresh", {})
+
+    for running in [Running(publish_first) for _ in range(2)]:
+        running.result()
+    assert OutboxMessage.objects.count() == 2
+    assert [told.topic for told in journal()] == ["fresh"]
 
 
 def test_a_topic_made_after_it_was_asked_for_is_found() -> None:

@@ -6,10 +6,12 @@ import uuid
 import psycopg
 import pytest
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from pubsub import publish, wakeup
 from pubsub.models import ConsumerOffset, OutboxMessage, Sample
+from pubsub.sampling import courses, take_samples
 from pubsub.sequencing import sequence
 from pubsub.status import LETTERS_LIMIT, status
 from pubsub.subscribing import Declaration, enrol
@@ -27,6 +29,19 @@ def publish_some(topic, count=3):
 def one(items, **wanted):
     (found,) = [item for item in items if all(getattr(item, name) == value for name, value in wanted.items())]
     return found
+
+
+def test_no_plan_is_compiled(django_assert_num_queries):
+    """Over partitions that nobody has analysed yet that takes a hundred times as long as looking."""
+    with django_assert_num_queries(5) as asked:
+        status("default")
+    with CaptureQueriesContext(connection) as others:
+        courses("default", timezone.now())
+    for query in [*asked, *others]:
+        assert query["sql"].startswith("SET LOCAL jit = off;")
+    with CaptureQueriesContext(connection) as sampling:
+        take_samples("default")
+    assert [query["sql"][:15] for query in sampling][1:2] == ["SET LOCAL jit ="]
 
 
 def test_a_topic_tells_its_tip_its_size_and_its_rate():

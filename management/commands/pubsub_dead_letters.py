@@ -1,7 +1,6 @@
 """See what groups could not handle, and replay or discard it."""
 
 import datetime as dt
-import getpass
 import json
 import sys
 import uuid
@@ -9,7 +8,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS
 from django.utils import timezone
 
 from pubsub import dead_letters
@@ -17,6 +16,7 @@ from pubsub.choosing import Matching
 from pubsub.dead_letters import VERBS, Letter, topic_names
 from pubsub.errors import LettersInUse, PubSubError
 from pubsub.management.arguments import whole_number
+from pubsub.management.operators import check_database, system_user
 from pubsub.models import DeadLetter
 from pubsub.showing_letters import describe, full_description
 
@@ -69,7 +69,10 @@ class Command(BaseCommand):
             if verb == "discard":
                 acting.add_argument("--state", choices=VERBS[verb].states, help="only in this state")
             acting.add_argument("--all", action="store_true", help="whatever it is")
-            acting.add_argument("--reason", default="", help="why, for those who ask later")
+            acting.add_argument("--reason", default="", help="why, for the journal")
+            acting.add_argument(
+                "--actor", default=system_user(), help="who, for the journal (default: the system's user)"
+            )
             acting.add_argument("--dry-run", action="store_true", help="tell what would happen, and change nothing")
 
     def add_filters(self, parser: ArgumentParser) -> None:
@@ -92,8 +95,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         using, verb = options["database"], options["verb"]
-        if using not in connections:
-            raise CommandError(f'There is no database "{using}"; there are: {", ".join(connections)}.', returncode=2)
+        check_database(using)
         try:
             if verb == "list":
                 self.list_letters(using, options)
@@ -155,7 +157,7 @@ class Command(BaseCommand):
         events, transactions = 0, 0
         told: list[Letter] = []
         ids: set[int] = set()
-        batches = dead_letters.act_in_batches(verb, matching, using, actor=actor(), reason=options["reason"])
+        batches = dead_letters.act_in_batches(verb, matching, using, actor=options["actor"], reason=options["reason"])
         for changed in batches:
             events += len(changed)
             transactions += len({(it.group, it.topic_id, it.partition, it.transaction_id) for it in changed})
@@ -224,11 +226,3 @@ class Command(BaseCommand):
 LARGE = ("payload", "metadata", "original_payload", "traceback")
 ROWS_TOLD = 100
 """Letters that are named one by one; the others are counted."""
-
-
-def actor() -> str:
-    """Who runs the command, as far as the operating system knows."""
-    try:
-        return f"{getpass.getuser()} (pubsub_dead_letters)"
-    except (KeyError, OSError):  # a container without a name for its user
-        return "pubsub_dead_letters"

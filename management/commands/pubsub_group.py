@@ -11,7 +11,8 @@ from pubsub.management.arguments import duration, place, steps, whole_number
 from pubsub.management.operators import MISUSED, OperatorCommand, terminal_width
 from pubsub.management.tables import seconds, table
 from pubsub.models import Member
-from pubsub.status import GroupStatus, status
+from pubsub.status import GroupStatus, Status, status
+from pubsub.topics import unknown_topic
 
 TEXTS = {
     "pause": "let its workers finish what they have in hand and begin nothing; it keeps its place",
@@ -70,9 +71,12 @@ class Command(OperatorCommand):
         parser.add_argument("--wait", type=whole_number(1), default=30, help="seconds to wait at most (default: 30)")
 
     def list(self, topic: str | None = None, **options: Any) -> None:
-        groups = [group for group in status(options["database"]).groups if topic in (None, group.topic)]
-        headings = ["group", "topic", "status", "members>", "lag>", "behind>", "dead>", "retrying>"]
-        lines = table(headings, [row(group) for group in groups], terminal_width())
+        now = status(options["database"])
+        if topic and topic not in (known := [found.name for found in now.topics]):
+            raise unknown_topic(topic, known)
+        groups = [group for group in now.groups if topic in (None, group.topic)]
+        headings = ["group", "topic", "status", "members>", "heard of>", "lag>", "behind>", "dead>", "retrying>"]
+        lines = table(headings, [row(group, now) for group in groups], terminal_width())
         self.tell(options, [data(group) for group in groups], lines if groups else ["No group is subscribed."])
 
     def members(self, group: str, topic: str | None = None, **options: Any) -> None:
@@ -213,12 +217,13 @@ class Command(OperatorCommand):
         )
 
 
-def row(group: GroupStatus) -> list[str]:
+def row(group: GroupStatus, now: Status) -> list[str]:
     return [
         group.group,
         group.topic,
         group.status,
         str(group.members) + (f" (+{group.silent} silent)" if group.silent else ""),
+        seconds(now.seconds_since(group.heard_at)) if group.heard_at else "–",
         f"{group.lag:,}",
         seconds(group.behind_s),
         f"{group.dead:,}{'+' * group.letters_bounded}",

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, transaction
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, transaction
 
 from pubsub import publish_many
 from pubsub.conf import conf
 from pubsub.errors import BadLine, PubSubError
 from pubsub.json_lines import LineParser, lines
 from pubsub.management.arguments import whole_number
+from pubsub.management.operators import check_database
 from pubsub.topics import check_name, topic_id
 
 BATCH_BYTES = 16 * 1024 * 1024
@@ -51,8 +52,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         topic, using, dry_run = options["topic"], options["database"], options["dry_run"]
-        if using not in connections:
-            raise CommandError(f'There is no database "{using}"; there are: {", ".join(connections)}.', returncode=2)
+        check_database(using)
         try:
             # A dry run creates no topic, where publishing would.
             if dry_run and conf().unknown_topic == "create":

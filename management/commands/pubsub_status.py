@@ -65,14 +65,19 @@ class Command(BaseCommand):
             return
 
     def draw(self, now: Status, options: dict[str, Any], clear: bool = False) -> None:
-        data = as_data(now, options["topic"], options["group"])
+        data = as_data(now, options["topic"], options["group"], options["database"])
         if (options["topic"] or options["group"]) and not (data["topics"] and (data["groups"] or not options["group"])):
             raise CommandError("There is no such topic, or no such group on it.", returncode=MISUSED)
         if options["format"] == "json":
             text = json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False)
         else:
             text = as_text(
-                now, terminal_width(), topic=options["topic"], group=options["group"], every=options["partitions"]
+                now,
+                terminal_width(),
+                topic=options["topic"],
+                group=options["group"],
+                every=options["partitions"],
+                using=options["database"],
             )
         # In one piece, so that nothing flickers.
         self.stdout.write((CLEAR if clear else "") + text)

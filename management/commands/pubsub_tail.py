@@ -14,7 +14,7 @@ from django.db import DEFAULT_DB_ALIAS
 from pubsub.conf import conf
 from pubsub.errors import PubSubError
 from pubsub.management.arguments import place, whole_number
-from pubsub.management.operators import MISUSED, check_database, terminal_width
+from pubsub.management.operators import MISUSED, check_database, from_a_signal, terminal_width
 from pubsub.management.tables import cut
 from pubsub.tailing import Tail
 
@@ -67,7 +67,7 @@ class Command(BaseCommand):
         )
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: tail.stop())
+                signal.signal(number, lambda *_: from_a_signal(tail.stop))
         shown = 0
         try:
             for event in tail:

@@ -7,10 +7,11 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections
+from django.db import DEFAULT_DB_ALIAS, close_old_connections
 
 from pubsub.cleanup import Account, clean, preview
 from pubsub.management.arguments import whole_number
+from pubsub.management.operators import check_database, from_a_signal, say
 from pubsub.retention import LOCK_TIMEOUT_MS
 
 LABELS = {
@@ -56,16 +57,15 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         using = options["database"]
-        if using not in connections:
-            raise CommandError(f'There is no database "{using}"; there are: {", ".join(connections)}.')
+        check_database(using, waits=not (options["once"] or options["dry_run"]))
         if options["dry_run"]:
             self._show(preview(using), options["format"], self._preview_text)
             return
         stopping = threading.Event()
         if not options["once"]:
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, lambda *_: stopping.set())
-            self.stderr.write(f"Cleaning up every {options['interval']} s. Stop with Ctrl-C.")
+                signal.signal(number, lambda *_: from_a_signal(stopping.set))
+            say(self.stderr, f"Cleaning up every {options['interval']} s. Stop with Ctrl-C.")
         while True:
             close_old_connections()
             account = clean(using, lock_timeout_ms=options["lock_timeout_ms"])

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 from argparse import ArgumentParser
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from django.utils import autoreload
 
 from pubsub.errors import PubSubError
 from pubsub.management.arguments import whole_number
+from pubsub.management.operators import check_database, from_a_signal, say
 from pubsub.subscribing import registry
 from pubsub.worker import Worker
 
@@ -102,6 +103,7 @@ class Command(BaseCommand):
             self.consume(**options)
 
     def consume(self, **options: Any) -> None:
+        check_database(options["database"], waits=True)
         worker = self.make_worker(**options)
         groups = sorted({declared.group for declared in worker.declared})
         # Under --reload this is not the main thread, and the reloader itself sees to Ctrl-C.
@@ -154,7 +156,7 @@ class Command(BaseCommand):
         )
 
     def stop(self, worker: Worker, timeout_s: int | None, number: int, frame: Any) -> None:
-        worker.stop()
+        from_a_signal(worker.stop)
         signal.signal(number, signal.SIG_DFL)
         in_time = f", for {timeout_s} s at most" if timeout_s else ""
         self.say(f"Finishing what is in hand{in_time}, then stopping. Once more to stop at once.")
@@ -171,6 +173,4 @@ class Command(BaseCommand):
         os._exit(EXIT_NOT_FINISHED)
 
     def say(self, text: str) -> None:
-        # Whoever read it may be gone, or be in the middle of writing himself.
-        with suppress(OSError, RuntimeError, ValueError):
-            self.stderr.write(text)
+        say(self.stderr, text)

@@ -63,6 +63,8 @@ def seek(
     in hand nothing is moved, unless ``force`` is given: then it waits for the worker's transaction, for ``wait_s``
     seconds at most, and ends leases. Events that were handled already, and are seen again, are handled again.
 
+    What the group had lost unread is no longer told as its state: ``by=0`` takes note of it, and moves nothing.
+
     >>> seek("default", "nobody", to="latest", actor="doctest", using="default")
     Traceback (most recent call last):
     pubsub.errors.UnknownGroup: ...
@@ -286,6 +288,8 @@ def _apply(
         },
     )
     cursor.execute(load("reopen_resizes"), here)
+    # Who says where a group is to go on knows what it has lost. The journal keeps it.
+    Subscription.objects.using(using).filter(pk=subscription.pk, missed__isnull=False).update(missed=None)
     record(
         action,
         actor=actor,
@@ -296,6 +300,7 @@ def _apply(
         before={
             "next_offsets": {str(move.partition): move.offset_before for move in moves},
             "lag": sum(move.lag_before for move in moves),
+            **({"missed": subscription.missed} if subscription.missed else {}),
         },
         after={
             "next_offsets": {str(move.partition): move.offset_after for move in moves},

@@ -1,5 +1,5 @@
 -- Whether a group has a subscription to a topic as declared, and a place in each of its partitions, those included that
--- it has no more but that hold entries.
+-- it has no more but that hold entries; and whether it has a subscription at all.
 SELECT EXISTS (
            SELECT FROM outbox_topic_subscriptions
            WHERE topic_id = %(topic_id)s AND group_id = %(group_id)s
@@ -18,5 +18,6 @@ SELECT EXISTS (
                WHERE place.topic_id = %(topic_id)s AND place.group_id = %(group_id)s
                  AND place.partition_id = present.partition_id
            )
-       )
+       ),
+       EXISTS (SELECT FROM outbox_topic_subscriptions WHERE topic_id = %(topic_id)s AND group_id = %(group_id)s)
 FROM outbox_topics WHERE id = %(topic_id)s

@@ -3,9 +3,11 @@
 -- last one, and a group is dead after so many in a row.
 --
 -- While a group has members, it misses one when the last of them has been silent for its heartbeat_timeout. One whose
--- members have all stopped in good order misses nothing for a long time. Any move of its places is a sign of life, too.
+-- members have all stopped in good order, or that never had any, as a stream of Spark's, misses nothing until an event
+-- has waited for it for a long time: where there is nothing to do nobody can tell who lives. Any move of its places is a
+-- sign of life, too.
 WITH heard AS (
-    SELECT subscription.id, heartbeat_timeout, misses, last_miss_at, members.count AS members,
+    SELECT subscription.id, topic_id, group_id, heartbeat_timeout, misses, last_miss_at, members.count AS members,
            greatest(last_heartbeat_at, status_changed_at, subscription.created_at, members.heard_at, moved_at) AS heard_at,
            members.heard_at AS member_heard_at
     FROM outbox_topic_subscriptions AS subscription
@@ -20,8 +22,13 @@ WITH heard AS (
     WHERE status = 'ACTIVE'
 ), judged AS (
     SELECT *, CASE WHEN members > 0 THEN heard_at <= clock_timestamp() - heartbeat_timeout
-                   ELSE %(silence_s)s::float IS NOT NULL
-                        AND heard_at <= clock_timestamp() - make_interval(secs => %(silence_s)s) END AS overdue
+                WHEN %(silence_s)s::float IS NULL OR heard_at > clock_timestamp() - make_interval(secs => %(silence_s)s)
+                    THEN false
+                ELSE EXISTS (
+                    SELECT FROM consumer_lag_v AS place
+                    WHERE (place.topic_id, place.group_id) = (heard.topic_id, heard.group_id) AND lag > 0
+                      AND waiting_since <= clock_timestamp() - make_interval(secs => %(silence_s)s)
+                ) END AS overdue
     FROM heard
 ), counted AS (
     UPDATE outbox_topic_subscriptions AS subscription

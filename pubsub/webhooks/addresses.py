@@ -1,13 +1,23 @@
 """Where a webhook may lead: not into our own network, whatever a name resolves to at the moment it is used."""
 
 import ipaddress
+import os
 import socket
+import threading
+import time
+from concurrent.futures import Future
+from typing import Any
 
 from ..errors import PubSubError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+_asked: "dict[tuple[str, int], Future[list[Any]]]" = {}
+"""Names that are being resolved at this moment."""
+_lock = threading.Lock()
+os.register_at_fork(after_in_child=_asked.clear)  # the threads that would answer are the parent's
 
 
 class PrivateAddress(PubSubError):
@@ -31,17 +41,20 @@ def is_public(address: str) -> bool:
     return all(one.is_global and not one.is_multicast and not one.is_reserved for one in inner)
 
 
-def connect(host: str, port: int, timeout_s: float, *, allow_private: bool) -> socket.socket:
-    """A connection to the first address of a host that answers. What is checked is what is connected to."""
+def connect(host: str, port: int, deadline: float, *, allow_private: bool) -> socket.socket:
+    """A connection to the first address of a host that answers. What is checked is what is connected to.
+
+    The deadline is one of `time.monotonic()`, for all of it: the name, and every address that is tried.
+    """
     refused: list[str] = []
     failure: OSError | None = None
-    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+    for family, kind, protocol, _, address in _resolve(host, port, deadline):
         if not allow_private and not is_public(str(address[0])):
             refused.append(str(address[0]))
             continue
         connection = socket.socket(family, kind, protocol)
         try:
-            connection.settimeout(timeout_s)
+            connection.settimeout(_left(deadline))
             connection.connect(address)
         except OSError as error:
             connection.close()
@@ -54,3 +67,36 @@ def connect(host: str, port: int, timeout_s: float, *, allow_private: bool) -> s
             f"declare the webhook with allow_private=True."
         )
     raise failure
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("no time is left")
+    return left
+
+
+def _resolve(host: str, port: int, deadline: float) -> list[Any]:
+    """What getaddrinfo() says. It knows no timeout and cannot be interrupted: a thread asks, and may be left behind.
+
+    Who wants the same name meanwhile waits for the same answer, so that no more than one thread hangs for each name.
+    """
+    with _lock:
+        answer = _asked.get((host, port))
+        if answer is None:
+            answer = _asked[host, port] = Future()
+            threading.Thread(target=_ask, args=(host, port, answer), name="pubsub-resolving", daemon=True).start()
+    try:
+        return answer.result(_left(deadline))
+    except TimeoutError:
+        raise TimeoutError(f"the name {host} was not resolved in time") from None
+
+
+def _ask(host: str, port: int, answer: "Future[list[Any]]") -> None:
+    try:
+        answer.set_result(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    except Exception as error:
+        answer.set_exception(error)
+    finally:
+        with _lock:
+            _asked.pop((host, port), None)

@@ -47,7 +47,8 @@ def webhook(
       is made of the URL, so that it stays the same whatever becomes of the others.
     - ``secret``: as :func:`~pubsub.webhooks.generate_secret` makes it; while one replaces another, both.
     - ``retry``: by default twelve further attempts over a day and a half.
-    - ``timeout_s``: for the whole request. ``headers``: more of them, such as an authorization.
+    - ``timeout_s``: for the whole request, resolving the name included.
+    - ``headers``: more of them, such as an authorization.
     - ``allow_http``, ``allow_private``: for receivers that are not on the public internet.
     - ``options``: what :func:`pubsub.subscribe` takes besides, such as ``where``, ``start`` and ``on_failure``.
     """

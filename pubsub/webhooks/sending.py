@@ -114,7 +114,7 @@ class Endpoint:
         port = parts.port or (443 if parts.scheme == "https" else 80)
         host = parts.hostname or ""
         deadline = time.monotonic() + self.timeout_s
-        sock = addresses.connect(host, port, self.timeout_s, allow_private=self.allow_private)
+        sock = addresses.connect(host, port, deadline, allow_private=self.allow_private)
         connection = http.client.HTTPConnection(host, port)
         connection.sock = sock
         # Each read alone may take as long as the timeout, and a receiver may send a byte at a time.

@@ -1,12 +1,15 @@
 """The commands of operators: they parse, do what they say, print what they did, and end with a meaningful code."""
 
+import contextlib
 import datetime as dt
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 from pubsub import publish
-from pubsub.management.operators import system_user
+from pubsub.management.operators import from_a_signal, system_user
 from pubsub.management.status_text import as_text
 from pubsub.models import OperatorEvent, OutboxMessage, Subscription, Topic
 from pubsub.sequencing import sequence
@@ -122,6 +125,7 @@ def test_sync_applies_the_settings() -> None:
         (("pubsub_topic", "configure", TOPIC, "--retention=week"), "expected a duration such as", 1),
         (("pubsub_topic", "configure", TOPIC, "--max-bytes=2x"), "expected a number of bytes", 1),
         (("pubsub_topic", "list", "--database=nowhere"), 'There is no database "nowhere"', 2),
+        (("pubsub_group", "list", "--topic=oders"), 'Did you mean "orders"?', 1),
         (("pubsub_group", "pause", "mial"), 'Did you mean "mail"?', 1),
         (("pubsub_group", "seek", GROUP, "--to=yesterday"), "expected earliest, latest, an offset", 1),
         (("pubsub_group", "seek", GROUP, "--by=1.5"), "expected a number of events", 1),
@@ -136,6 +140,77 @@ def test_misuse_says_what_was_expected(arguments: tuple[str, ...], message: str,
     make_topic()
     subscribe()
     assert message in run(*arguments, exit_code=exit_code)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("pubsub_tail", "oders", "--no-follow"),
+        ("pubsub_dead_letters", "replay", "--topic=oders"),
+        ("pubsub_topic", "resize", "oders", "2"),
+    ],
+)
+@override_settings(PUBSUB={"unknown_topic": "create"})
+def test_whoever_only_looks_makes_no_topic(arguments: tuple[str, ...]) -> None:
+    make_topic()
+    with pytest.raises(CommandError, match='Did you mean "orders"'):
+        call_command(*arguments, stdout=io.StringIO(), stderr=io.StringIO())
+    assert not Topic.objects.filter(name="oders").exists()
+
+
+EVERY_COMMAND = [
+    ("pubsub_topic", "list"),
+    ("pubsub_group", "list"),
+    ("pubsub_status",),
+    ("pubsub_tail", "default"),
+    ("pubsub_dead_letters", "list"),
+    ("pubsub_publish", "default"),
+    ("run_cleanup", "--once"),
+    ("run_cleanup", "--dry-run"),
+]
+AND_THOSE_THAT_WAIT = [*EVERY_COMMAND, ("run_cleanup",), ("run_consumer", "--group=readers")]
+
+
+@contextlib.contextmanager
+def connected_with(**settings: Any) -> Iterator[None]:
+    before = {name: connection.settings_dict[name] for name in settings}
+    connection.close()
+    connection.settings_dict.update(settings)
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.update(before)
+
+
+@pytest.mark.parametrize("arguments", AND_THOSE_THAT_WAIT, ids=" ".join)
+def test_tables_that_are_not_there_are_told_in_words(arguments: tuple[str, ...]) -> None:
+    options = {**connection.settings_dict["OPTIONS"], "options": "-c search_path=nowhere"}
+    with connected_with(OPTIONS=options):
+        said = run(*arguments, exit_code=2)
+    assert said == 'The outbox\'s tables are not in database "default"; run `manage.py migrate`.'
+
+
+@pytest.mark.parametrize("arguments", EVERY_COMMAND, ids=" ".join)
+def test_a_database_that_is_away_is_told_in_words(arguments: tuple[str, ...]) -> None:
+    with connected_with(PORT="1"):
+        assert run(*arguments, exit_code=1).startswith('Database "default" does not answer: ')
+
+
+@pytest.mark.parametrize("arguments", AND_THOSE_THAT_WAIT, ids=" ".join)
+def test_a_database_that_is_not_configured_is_told_in_words(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments, "--database=nowhere", exit_code=2).startswith('There is no database "nowhere"; there are: ')
+
+
+def test_a_signal_may_come_while_whoever_it_stops_begins_to_wait() -> None:
+    stopping = threading.Event()
+    before = signal.signal(signal.SIGUSR1, lambda *_: from_a_signal(stopping.set))
+    try:
+        with stopping._cond:  # type: ignore[attr-defined]  # as wait() has it for a moment
+            signal.raise_signal(signal.SIGUSR1)
+        assert stopping.wait(30)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 # pubsub_group
@@ -156,6 +231,10 @@ def test_groups_are_listed_paused_resumed_and_cancelled() -> None:
         1,
     )
     assert sum(partition["lag"] for partition in group["partitions"]) == 3
+    headings, row = run("pubsub_group", "list").splitlines()
+    assert " ".join(headings.split()) == "group topic status members heard of lag behind dead retrying"
+    assert row.split()[:4] == [GROUP, TOPIC, "ACTIVE", "1"]
+    assert row.split()[5] == "s"
     (member,) = told("pubsub_group", "members", GROUP)
     assert (member["worker_id"], member["host"]) == ("worker-7", "app-3")
     assert "worker-7" in run("pubsub_group", "members", GROUP)
@@ -251,9 +330,55 @@ def busy_site() -> None:
 @pytest.mark.parametrize("every", [False, True])
 def test_the_status_fits_the_terminal(width: int, every: bool) -> None:
     text = as_text(status("default"), width, every=every)
-    assert max(map(len, text.splitlines())) <= width
+    assert max(len(line) for line in text.splitlines() if not line.startswith("    $ ")) <= width
     for expected in ("TOPIC", "GROUP", "orders", "DEAD", "by partition:", "lost unread, by partition: 0: 1–7"):
         assert expected in text
+
+
+@pytest.mark.usefixtures("busy_site")
+def test_the_status_says_what_is_wrong_and_what_to_type() -> None:
+    lines = run("pubsub_status", "--topic=orders", "--group=mail").splitlines()
+    dead = lines.index(
+        "STUCK  mail on orders is dead: nobody has been heard of for it, and it keeps no messages any more."
+    )
+    assert lines[dead + 1] == "    $ manage.py pubsub_group resume mail --topic=orders"
+    elsewhere = as_text(status("default"), 80, using="the log")
+    assert "$ manage.py pubsub_group resume mail --topic=orders --database='the log'\n" in elsewhere
+    assert lines.index(next(line for line in lines if line.startswith("TOPIC"))) > dead
+    found = told("pubsub_status", "--topic=orders", "--group=mail")["problems"]
+    assert [(problem["severity"], problem["code"]) for problem in found] == [
+        ("stuck", "dead"),
+        ("warning", "missed"),
+        ("warning", "dead-letters"),
+    ]
+    assert {(problem["topic"], problem["group"]) for problem in found} == {("orders", "mail")}
+    assert len(told("pubsub_status")["problems"]) > len(found)
+    for problem in found:
+        # What it says to type is understood.
+        run(*shlex.split(problem["remedy"].removeprefix("manage.py ")))
+    assert "dead" not in [problem["code"] for problem in told("pubsub_status")["problems"]]
+
+
+def test_nothing_is_said_where_nothing_is_wrong() -> None:
+    make_topic()
+    assert told("pubsub_status")["problems"] == []
+    assert "$" not in run("pubsub_status")
+
+
+def test_whoever_stands_in_the_way_of_numbering_is_named(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pubsub import problems
+    from pubsub import status as module
+
+    monkeypatch.setattr(module, "OLD_TRANSACTION", dt.timedelta(0))
+    monkeypatch.setattr(problems, "NUMBERING_LATE_S", 0)
+    make_topic()
+    with transaction.atomic():
+        publish(TOPIC, {})
+    session.execute("BEGIN")
+    session.execute("SELECT FROM log_sequencer FOR UPDATE")
+    pid = session.info.backend_pid
+    assert f"session {pid} has locked the sequencer" in run("pubsub_status")
+    assert told("pubsub_status")["problems"][0]["remedy"] == f"SELECT pg_terminate_backend({pid})"
 
 
 @pytest.mark.usefixtures("busy_site")

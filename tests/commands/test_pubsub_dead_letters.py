@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from pubsub.management.operators import system_user
 from pubsub.models import DeadLetter
 from tests.factories import AttemptFactory, DeadLetterFactory, TopicFactory
 from tests.journal import journal
@@ -84,7 +85,12 @@ def test_topic_and_time() -> None:
 
 def test_show_tells_everything_and_redacts(settings: Any) -> None:
     settings.PUBSUB = {"redact_paths": ["card"]}
-    letter = DeadLetterFactory(payload={"card": "4111-1111", "total": 3}, exception_message="4111-1111 was refused")
+    letter = DeadLetterFactory(
+        payload={"card": "4111-1111", "total": 3},
+        exception_message="4111-1111 was refused",
+        host_id="tenant-1",
+        user_id="olga",
+    )
     AttemptFactory(letter=letter)
     for form in ("text", "json"):
         told, _ = run("show", letter.pk, f"--format={form}")
@@ -93,6 +99,7 @@ def test_show_tells_everything_and_redacts(settings: Any) -> None:
         revealed, _ = run("show", letter.pk, "--reveal", f"--format={form}")
         assert "4111-1111 was refused" in revealed
     told_json = run_json("show", letter.pk)
+    assert (told_json["host_id"], told_json["user_id"]) == ("tenant-1", "olga")
     assert told_json["payload"] == {"card": "[redacted]", "total": 3}
     assert told_json["history"][0]["attempt"] == 1
     assert "send_confirmation" in told_json["traceback"]
@@ -117,7 +124,10 @@ def test_a_dry_run_tells_exactly_what_then_happens(verb: str, state: str) -> Non
     assert happened["unchanged"] == [{"id": done.pk, "state": "resolved"}, {"id": 99_999_999, "state": None}]
     event = journal().get()
     assert event.reason == "the server is up"
-    assert event.actor.endswith("(pubsub_dead_letters)")
+    assert event.actor == system_user()
+    DeadLetterFactory(topic=topic, group_id="others")
+    run_json(verb, "--group=others", "--actor=olivia")
+    assert journal().get(group_id="others").actor == "olivia"
 
 
 def test_the_text_says_it_in_a_sentence() -> None:

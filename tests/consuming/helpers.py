@@ -136,7 +136,9 @@ def database_url() -> str:
 class Process:
     """A Python process of the project's on the test database. What it prints is read as it comes."""
 
-    def __init__(self, command: Sequence[str], url: str | None = None, **environment: str) -> None:
+    def __init__(
+        self, command: Sequence[str], url: str | None = None, stderr: int = subprocess.STDOUT, **environment: str
+    ) -> None:
         self.process = subprocess.Popen(
             command,
             cwd=CHECKOUT,
@@ -145,7 +147,7 @@ class Process:
             | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=stderr,
             text=True,
         )
         self.lines: Queue[str] = Queue()
@@ -193,10 +195,17 @@ class Process:
 
 
 @contextmanager
-def consumer(handler: str, *options: Any, url: str | None = None, **settings: Any) -> Iterator[Process]:
-    """A process that runs one of `handlers_of_processes.py` as `run_consumer` would."""
+def consumer(
+    handler: str,
+    *options: Any,
+    url: str | None = None,
+    through: Sequence[str] = (),
+    stderr: int = subprocess.STDOUT,
+    **settings: Any,
+) -> Iterator[Process]:
+    """A process that runs one of the handlers of `process.py` as `run_consumer` would, started `through` another."""
     command = [sys.executable, "-m", "tests.consuming.process", handler, json.dumps(settings), *map(str, options)]
-    process = Process(command, url)
+    process = Process([*through, *command], url, stderr)
     try:
         yield process
     finally:

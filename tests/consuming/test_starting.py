@@ -1,19 +1,24 @@
 """Where a new group begins, on a log that is long, and who may read a queue."""
 
 import datetime as dt
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
-from pubsub import publish_many
+from pubsub import publish, publish_many
 from pubsub.errors import InvalidSubscription
-from pubsub.models import ConsumerLag, Topic
+from pubsub.models import ConsumerLag, Subscription, Topic
+from pubsub.sequencing import sequence
 from pubsub.subscribing import enrol
 
 from ..handlers import Recorder, declare, drain
-from .helpers import lag, number, publish_each, topic_of
+from .helpers import Running, lag, number, publish_each, topic_of
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -53,11 +58,114 @@ def test_offsets_and_times(long_log: dt.datetime) -> None:
     assert begins(timezone.now() + dt.timedelta(days=1), "in the future") == 0
 
 
+SLOW = {
+    "pubsub_offset_at_v1": ("topic integer, at timestamptz, slack interval DEFAULT '10 minutes'", "RETURNS bigint", 3),
+    "pubsub_place_at_v1": (
+        "topic integer, partition integer, from_offset bigint, "
+        "OUT next_offset bigint, OUT next_position bigint, OUT passed bigint",
+        "",
+        3,
+    ),
+}
+"""What takes long on a long log: its arguments, what it returns, how many of the arguments go in."""
+
+
+@contextmanager
+def refused_while_others_wait() -> Iterator[None]:
+    """Lets the slow functions fail in a session that has locked the sequencer's row."""
+    with connection.cursor() as cursor:
+        for name, (arguments, returns, taken) in SLOW.items():
+            cursor.execute(f"ALTER FUNCTION {name} RENAME TO {name}_itself")
+            values = ", ".join(f"${n + 1}" for n in range(taken))
+            body = f"RETURN {name}_itself({values});"
+            if not returns:
+                body = f"SELECT * INTO next_offset, next_position, passed FROM {name}_itself({values});"
+            cursor.execute(
+                f"CREATE FUNCTION {name}({arguments}) {returns} LANGUAGE plpgsql AS $$ BEGIN"
+                "  IF EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND mode = 'RowShareLock'"
+                "             AND relation = 'log_sequencer'::regclass)"
+                f"  THEN RAISE '{name} is called while nobody can number'; END IF;"
+                f"  {body} END $$"
+            )
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            for name in SLOW:
+                cursor.execute(f"DROP FUNCTION {name}")
+                cursor.execute(f"ALTER FUNCTION {name}_itself RENAME TO {name}")
+
+
+def test_nobody_waits_while_an_old_place_is_looked_up(long_log: dt.datetime) -> None:
+    with refused_while_others_wait():
+        assert begins(12_346, "middle") == 30_000 - 12_345
+        assert begins(long_log + dt.timedelta(seconds=15_000), "at 15,000") == 15_000
+        with pytest.raises(DatabaseError, match="while nobody can number"):
+            begins("latest", "latest")  # at the ends nothing is counted
+
+
 def test_what_is_handled_from_an_offset_on(long_log: dt.datetime) -> None:
     handler = Recorder()
     drain(declare(handler, topic="long", start=29_990))
     assert sorted(handler.offsets) == list(range(29_990, 30_001))
     assert lag() == 0
+
+
+def publish_to_all_partitions(name: str) -> None:
+    with transaction.atomic():
+        for key in range(8):
+            publish("work", name, key=key)
+
+
+def test_latest_gets_what_was_published_before_it_subscribed_and_committed_afterwards(work: str) -> None:
+    """And nothing of what was numbered before; what had committed and was not numbered, it gets."""
+    handler = Recorder()
+    declared = declare(handler, topic="work", start="latest")
+    publish_to_all_partitions("numbered")
+    number()
+    published, subscribed = threading.Event(), threading.Event()
+
+    def publish_slowly() -> None:
+        with transaction.atomic():
+            publish("work", "open", key="k")
+            published.set()
+            assert subscribed.wait(30)
+            publish("work", "open", key="l")
+
+    publisher = Running(publish_slowly)
+    assert published.wait(30)
+    publish_to_all_partitions("committed")
+    enrol([declared], "default")
+    subscribed.set()
+    publisher.result()
+    publish_to_all_partitions("after")
+    drain(declared)
+    assert Counter(handler.payloads) == {"open": 2, "committed": 8, "after": 8}
+    assert lag() == 0
+
+
+def test_latest_gets_what_committed_while_it_subscribed(work: str) -> None:
+    """While the subscription has not committed nobody numbers, so all of that comes behind it."""
+    handler = Recorder()
+    declared = declare(handler, topic="work", start="latest")
+    publish_to_all_partitions("numbered")
+    number()
+    with transaction.atomic():
+        enrol([declared], "default")
+        Running(publish_to_all_partitions, "meanwhile").result()
+        assert Running(sequence, "default").result().outcome == "busy"
+    drain(declared)
+    assert handler.payloads == ["meanwhile"] * 8
+    assert lag() == 0
+
+
+def test_a_subscription_that_is_undone_leaves_nothing(work: str) -> None:
+    declared = declare(Recorder(), topic="work", start="latest")
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        enrol([declared], "default")
+        raise ZeroDivisionError
+    assert not Subscription.objects.exists()
+    assert not ConsumerLag.objects.exists()
 
 
 def test_a_queue_is_for_one_group() -> None:

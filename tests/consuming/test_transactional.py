@@ -268,6 +268,13 @@ def test_enrolling_is_harmless_to_repeat() -> None:
     assert ConsumerOffset.objects.count() == Topic.objects.get(pk=1).total_partitions
 
 
+def test_a_partition_that_is_not_there_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    drain(declare(Recorder()), partitions=[0, 3])
+    assert "nothing to do" not in caplog.text
+    drain(declare(Recorder()), partitions=[0, 99])
+    assert "none of the topics default has partition 99: there is nothing to do in it" in caplog.text
+
+
 def test_only_the_chosen_partitions_are_worked_on() -> None:
     for n in range(40):
         publish_each(n, key=n)

@@ -17,8 +17,9 @@ ROWS = 10
 
 
 def sql(statement: str, *parameters: Any) -> list[Any]:
+    named = parameters[0] if parameters and isinstance(parameters[0], dict) else parameters
     with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
+        cursor.execute(statement, named)
         return cursor.fetchall() if cursor.description else []
 
 

@@ -10,10 +10,13 @@ from django.db import connections, transaction
 from django.test import override_settings
 
 from pubsub import publish
+from pubsub.housekeeping import Housekeeper
 from pubsub.members import Membership, forget_members, watch_groups
 from pubsub.models import Member, OperatorEvent, Subscription
 from pubsub.retention import retire
+from pubsub.spark.statements import statement
 from pubsub.subscribing import enrol
+from pubsub.worker import Worker
 from tests.handlers import Recorder, declare, drain
 from tests.sequencing.helpers import Running, wait_until
 from tests.sequencing.processes import SET_UP, child
@@ -63,6 +66,7 @@ def time_passes(seconds: float) -> None:
     """All that has been heard is so much older."""
     past = [seconds]
     sql("UPDATE outbox_members SET last_heartbeat_at = last_heartbeat_at - make_interval(secs => %s)", *past)
+    sql("UPDATE outbox_message_t SET created_at = created_at - make_interval(secs => %s)", *past)
     sql("UPDATE consumer_offsets SET updated_at = updated_at - make_interval(secs => %s)", *past)
     sql(
         "UPDATE outbox_topic_subscriptions SET created_at = created_at - passed, last_miss_at = last_miss_at - passed,"
@@ -137,6 +141,7 @@ def test_after_a_time_in_which_nobody_watched_the_count_begins_with_one(group: S
 
 
 def test_a_group_whose_members_stopped_in_good_order_lives_for_long(group: Subscription) -> None:
+    publish_events("orders", 1)
     membership = Membership("default", "w1", [("orders", "readers")])
     membership.start()
     membership.stop()
@@ -152,7 +157,35 @@ def test_a_group_whose_members_stopped_in_good_order_lives_for_long(group: Subsc
     assert status() == ("DEAD", 3)
 
 
+def test_nobody_is_given_up_who_has_nothing_to_do(group: Subscription) -> None:
+    publish_events("orders", 3)
+    drain(declare(Recorder(), topic="orders"))
+    for _ in range(5):
+        time_passes(40 * 24 * 3600)
+        assert watch_groups("default") == []
+    publish_events("orders", 1)  # at last; whoever comes once a day comes in time
+    time_passes(29 * 24 * 3600)
+    assert watch_groups("default") == []
+    time_passes(24 * 3600)
+    assert [verdict.misses for verdict in watch_groups("default")] == [1]
+
+
+def test_a_stream_of_sparks_sends_no_heartbeats_and_misses_none(transactional_db: None) -> None:
+    """Its group as Spark itself makes it: a subscription and places, and nobody who beats."""
+    orders = topic("orders")
+    stream: dict[str, object] = {"topic_id": orders.pk, "group": "readers", "next_offset": 1}
+    sql(statement("stream_subscribe"), stream)
+    publish_events("orders", 3)
+    for next_offset in (2, 4):
+        sql(statement("stream_place"), {**stream, "next_offset": next_offset})
+        for _ in range(10):  # it is busy, or waits, for longer than any heartbeat would be waited for
+            time_passes(20 * 24 * 3600 if next_offset == 4 else 2 * 24 * 3600)
+            assert watch_groups("default") == []
+        assert status() == ("ACTIVE", 0)
+
+
 def test_never_is_possible(group: Subscription) -> None:
+    publish_events("orders", 1)
     time_passes(1000 * 24 * 3600)
     with override_settings(PUBSUB={"dead_after_silence_s": None, "dead_after_misses": 1}):
         watch_groups("default")
@@ -229,6 +262,31 @@ def test_the_thread_beats_and_survives_a_failure(group: Subscription, caplog: py
         sql("ALTER TABLE IF EXISTS away RENAME TO outbox_members")
         membership.stop()
     assert not Member.objects.exists()
+
+
+def test_a_worker_is_heard_of_however_long_keeping_house_takes(
+    group: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And on time: its heartbeats go on meanwhile."""
+    Subscription.objects.update(heartbeat_interval=dt.timedelta(milliseconds=50))
+    begun, done = threading.Event(), threading.Event()
+
+    def takes_long(housekeeper: Housekeeper) -> bool:
+        begun.set()
+        done.wait(60)
+        return False
+
+    monkeypatch.setattr(Housekeeper, "keep_house", takes_long)
+    worker = Worker([declare(Recorder(), topic="orders")], using="default", worker_id="w1", listen=False)
+    running = Running(worker.run)
+    try:
+        assert begun.wait(30)
+        wait_until(lambda: Member.objects.filter(worker_id="w1").exists(), "it is a member")
+        wait_until(lambda: worker._membership.beats >= 3, "it beats")
+    finally:
+        worker.stop()
+        done.set()
+        running.result()
 
 
 def die() -> None:

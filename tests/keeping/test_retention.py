@@ -4,12 +4,15 @@ import datetime as dt
 import logging
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.db import OperationalError, connections
 from django.test import override_settings
+from django.utils import timezone
 
-from pubsub import history, retention
+from pubsub import history, operating, retention
 from pubsub.dropping import drop_detached
 from pubsub.models import (
     Attempt,
@@ -26,6 +29,7 @@ from pubsub.retention import examine, retire
 from pubsub.sequencing import sequence
 from pubsub.storage import make_partitions_ahead
 from pubsub.subscribing import enrol
+from pubsub.transactions import read_committed
 from tests.factories import AttemptFactory, DeadLetterFactory, OperatorEventFactory, SinkBatchFactory
 from tests.handlers import Recorder, declare, drain
 from tests.sequencing.helpers import Running, Session, connect, insert, number, transaction_of, wait_until_blocked
@@ -211,6 +215,68 @@ def test_a_resized_topic_keeps_what_has_not_been_read_in_its_new_partitions(smal
     assert sorted(handler.offsets) == list(range(1, 26))
     assert retire("default").entries == 2 * ROWS
     check_storage()
+
+
+def after_looking(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], Any]) -> None:
+    """Lets something happen when a group has looked where it begins, and has not locked anything yet."""
+    from pubsub import subscribing
+
+    once = [happens]
+
+    def locking(using: str) -> Any:
+        if once:
+            once.pop()()
+        return read_committed(using)
+
+    monkeypatch.setattr(subscribing, "read_committed", locking)
+
+
+def dropped() -> None:
+    make_old(days=8)
+    assert retire("default").entries == 2 * ROWS
+
+
+def resized() -> None:
+    operating.resize_topic("orders", 4, actor="olivia", using="default")
+    for n in range(12):
+        publish_events("orders", 1, key=str(n))
+
+
+MEANWHILE = {
+    "nothing": lambda: None,
+    "more comes": lambda: publish_events("orders", 7),
+    "its place is dropped": dropped,
+    "there are more partitions": resized,
+    "more comes, and all is dropped": lambda: (publish_events("orders", 7), resized(), make_old(8), retire("default")),
+    "another process is faster": lambda: enrol([declare(Recorder(), topic="orders", start=20)], "default"),
+}
+
+
+@pytest.mark.parametrize("start", [1, 5, 20, 24, 25, 26, dt.timedelta(0), dt.timedelta(days=1)], ids=str)
+@pytest.mark.parametrize("happens", MEANWHILE.values(), ids=MEANWHILE)
+def test_a_group_begins_right_whatever_happens_while_it_looks(
+    small: None, monkeypatch: pytest.MonkeyPatch, start: Any, happens: Callable[[], Any]
+) -> None:
+    topic("orders")
+    publish_events("orders", 15)
+    middle = timezone.now()
+    publish_events("orders", 10)
+    retire("default")
+    if isinstance(start, dt.timedelta):
+        start += middle
+    after_looking(monkeypatch, happens)
+    enrol([declare(Recorder(), topic="orders", start=start)], "default")
+    check_storage()
+    if isinstance(start, dt.datetime):
+        start = 16 if start == middle else 26
+    if happens is MEANWHILE["another process is faster"]:
+        start = 20
+    places = sql("SELECT partition_id, next_offset, next_position, passed FROM consumer_offsets ORDER BY 1")
+    assert places == sql(
+        "SELECT partition_id, place.* FROM outbox_topics, generate_series(0, total_partitions - 1) AS partition_id,"
+        " pubsub_place_at_v1(id, partition_id, %s) AS place WHERE name = 'orders' ORDER BY 1",
+        start,
+    )
 
 
 def stuck_group(**caps: object) -> Subscription:

@@ -8,6 +8,7 @@ from django.core import checks
 from django.db import connection, connections
 from django.test import override_settings
 
+from pubsub import checks as module
 from pubsub import subscribing
 from pubsub.checks import check_database, check_poolers, check_settings
 from pubsub.subscribing import Registry
@@ -35,6 +36,16 @@ def test_here_nothing_is_wrong(registry: Registry) -> None:
     registry.add(declare(Recorder(), topic="*", group="all"))
     assert found() == []
     assert check_poolers() == []
+
+
+def test_a_server_that_is_too_old_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW server_version_num")
+        running = int(cursor.fetchone()[0])
+    monkeypatch.setattr(module, "OLDEST_POSTGRESQL", running + 1)
+    (message,) = check_database(databases=["default"])
+    assert (message.id, message.level) == ("pubsub.E003", checks.ERROR)
+    assert message.msg == (f'PostgreSQL 15 or newer is needed; database "default" runs version {running // 10000}.')
 
 
 def test_without_a_database_nothing_is_asked() -> None:

@@ -21,7 +21,9 @@ from pubsub.operating import (
     resize_topic,
     seek,
 )
+from pubsub.problems import find_problems
 from pubsub.sequencing import sequence
+from pubsub.status import status
 from tests.factories import ClaimFactory
 from tests.handlers import Recorder, declare, drain
 from tests.sequencing.helpers import Running, Session, insert
@@ -102,6 +104,20 @@ def test_beyond_the_tip_is_refused_in_numbers_and_clamped_in_steps(ten: list[int
     assert {move.events for move in moves} == {0}
     check_counts()
     assert {offset for offset, _, _ in places().values()} == {11}
+
+
+def test_whoever_moves_a_group_takes_note_of_what_it_has_lost(ten: list[int]) -> None:
+    lost = {"0": [1, 7]}
+    Subscription.objects.update(missed=lost)
+    passed = {partition: passed for partition, (_, _, passed) in places().items()}
+    assert [problem.code for problem in find_problems(status("default"))] == ["missed"]
+    preview_seek(TOPIC, GROUP, by=0, using="default")
+    assert Subscription.objects.get().missed == lost
+    seek(TOPIC, GROUP, by=0, **WHO)
+    assert {partition: passed for partition, (_, _, passed) in places().items()} == passed
+    check_counts()
+    assert find_problems(status("default")) == []
+    assert OperatorEvent.objects.get(action="seek").before["missed"] == lost
 
 
 @pytest.mark.parametrize("back", [1, 2, 3, 100])

@@ -198,6 +198,23 @@ def test_streams_that_are_cut_leave_nothing_behind(server: Server) -> None:
     wait_until(lambda: _sessions() == 0, "the server has closed what it read by")
 
 
+def test_more_streams_than_there_is_room_for_are_refused(server: Server) -> None:
+    streams = [Stream(server, "/default/").open() for _ in range(20)]
+    refused = Stream(server, "/default/")
+    assert (refused.status, refused.response.getheader("Retry-After")) == (503, "30")
+    assert Stream(server, "/closed/").status == 403  # whoever may not follow is not told how busy it is
+    streams.pop().cut()
+
+    def there_is_room() -> bool:
+        again = Stream(server, "/default/", start="soon")  # what is asked wrongly takes no room itself
+        return again.status == 400
+
+    wait_until(there_is_room, "there is room again")
+    say("still served")
+    assert Stream(server, "/default/", start="earliest").take(1) == ["still served"]
+    assert [stream.take(1) for stream in streams] == [["still served"]] * 19
+
+
 def _sessions() -> int:
     with connection.cursor() as cursor:
         cursor.execute(

@@ -1,5 +1,6 @@
 """Webhooks against a real server: what is sent, what each answer means, and where they never lead."""
 
+import contextlib
 import dataclasses
 import datetime as dt
 import email.utils
@@ -26,6 +27,7 @@ from pubsub.webhooks.sending import Endpoint, WebhookFailed
 from tests.journal import journal
 
 from ..handlers import drain
+from ..sequencing.helpers import wait_until
 from .receiver import Receiver
 
 SECRET = generate_secret()
@@ -212,6 +214,62 @@ def test_an_answer_that_never_ends_is_cut(receiver: Receiver) -> None:
     with pytest.raises(WebhookFailed):
         handler(receiver, timeout_s=0.5)(event())
     assert time.monotonic() - begun < 3
+
+
+class Resolver:
+    """Stands for the system's one, which Python asks by getaddrinfo(): it hangs until it is released."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+        self.asked: list[str] = []
+        self.answers = threading.Event()
+        system = socket.getaddrinfo
+
+        def getaddrinfo(host: str, port: int, *rest: Any, **options: Any) -> list[Any]:
+            self.asked.append(host)
+            self.answers.wait(30)
+            return [found for address in addresses for found in system(address, port, *rest, **options)]
+
+        monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+def test_a_resolver_that_hangs_is_not_waited_for(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolver = Resolver(monkeypatch, "127.0.0.1")
+    deliver = handler_for(endpoint(f"http://partner.test:{receiver.port}/", timeout_s=0.2), 3, "default")
+    for _ in range(3):
+        begun = time.monotonic()
+        with pytest.raises(WebhookFailed, match=r"within 0\.2 s.*partner\.test was not resolved in time"):
+            deliver(event())
+        assert time.monotonic() - begun < 3
+    assert resolver.asked == ["partner.test"]  # one thread hangs, however often it is tried
+    resolver.answers.set()
+    wait_until(lambda: not addresses._asked, "the resolver has answered")
+    endpoint_in_time = endpoint(f"http://partner.test:{receiver.port}/")
+    handler_for(endpoint_in_time, 3, "default")(event())
+    assert resolver.asked == ["partner.test"] * 2
+    assert receiver.requests[0].headers["host"] == f"partner.test:{receiver.port}"
+
+
+def test_a_name_that_does_not_exist() -> None:
+    with pytest.raises(WebhookFailed, match="could not be reached"):
+        handler_for(endpoint("http://nowhere.invalid/"), 3, "default")(event())
+    wait_until(lambda: not addresses._asked, "nothing is asked any more")
+
+
+def test_the_timeout_is_for_all_addresses_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that takes no connections: whoever comes is left waiting, at each of its addresses."""
+    Resolver(monkeypatch, "127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4").answers.set()
+    with socket.socket() as deaf, contextlib.ExitStack() as closing:
+        deaf.bind(("0.0.0.0", 0))
+        deaf.listen(0)
+        port = deaf.getsockname()[1]
+        for _ in range(3):
+            waiting = closing.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", port))
+        begun = time.monotonic()
+        with pytest.raises(WebhookFailed, match="could not be reached"):
+            handler_for(endpoint(f"http://partner.test:{port}/", timeout_s=1), 3, "default")(event())
+        assert 0.9 < time.monotonic() - begun < 2
 
 
 def test_nobody_there() -> None:

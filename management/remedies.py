@@ -1,0 +1,40 @@
+"""What to type about what is wrong: the terminal's counterpart of the admin's links."""
+
+from shlex import quote
+
+from django.db import DEFAULT_DB_ALIAS
+
+from pubsub.problems import Problem
+
+
+def remedy(problem: Problem, using: str = DEFAULT_DB_ALIAS) -> str:
+    """The command, or the SQL statement, to begin with; empty where the sentence says all there is to say.
+
+    >>> remedy(Problem(severity="stuck", code="dead", text="…", topic="orders", group="mail"))
+    'manage.py pubsub_group resume mail --topic=orders'
+    """
+    topic, group = quote(problem.topic), quote(problem.group)
+    match problem.code:
+        case "dead-letters":
+            command = f"pubsub_dead_letters list --topic={topic} --group={group} --state=dead"
+        case "dead" | "paused":
+            command = f"pubsub_group resume {group} --topic={topic}"
+        case "missed":
+            command = f"pubsub_group seek {group} --topic={topic} --by=0"  # takes note of it
+        case "behind":
+            command = f"pubsub_group members {group} --topic={topic}"
+        case "not-moving":
+            command = f"pubsub_tail {topic} --from={problem.offset} --max-messages=1"
+        case "no-members":
+            command = f"run_consumer --topic={topic} --group={group}"
+        case "refused":
+            command = f"run_consumer --topic={topic}"
+        case "delayed" | "foreign":
+            command = "run_consumer"
+        case "numbering" if problem.pid is None:
+            command = "run_consumer"
+        case "numbering" | "held" if problem.pid is not None:
+            return f"SELECT pg_terminate_backend({problem.pid})"
+        case _:
+            return ""
+    return f"manage.py {command}" + ("" if using == DEFAULT_DB_ALIAS else f" --database={quote(using)}")

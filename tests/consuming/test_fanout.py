@@ -1,0 +1,77 @@
+"""What many groups cost: the log is written once, whoever reads it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from django.db import connection, transaction
+
+from pubsub import publish_many
+from pubsub.sequencing import sequence
+from pubsub.subscribing import enrol
+from pubsub.topics import forget_ids
+
+from ..handlers import declare, drain
+from ..sequencing.test_crash import server as server
+from .helpers import lag, topic_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+EVENTS, AT_ONCE = 4000, 50
+
+
+@contextmanager
+def on(url: str) -> Iterator[None]:
+    """This process on a server of its own, where nobody else writes."""
+    parts = urlsplit(url)
+    there = {"HOST": parts.hostname, "PORT": parts.port, "USER": parts.username, "NAME": parts.path.strip("/")}
+    there["PASSWORD"] = parts.password or ""
+    before = {name: connection.settings_dict[name] for name in there}
+    connection.close()
+    connection.settings_dict.update(there)
+    forget_ids()
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.update(before)
+        forget_ids()
+
+
+def asked(statement: str) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return cursor.fetchone()[0] if cursor.description else None
+
+
+def wal_per_event(topic: str, groups: int) -> float:
+    """Of publishing, numbering and handling, one kilobyte an event."""
+    topic_of(4, topic)
+    handled = []
+    declared = [declare(handled.append, topic=topic, group=f"{topic}-{n}") for n in range(groups)]
+    enrol(declared, "default")
+    asked("CHECKPOINT")
+    before = asked("SELECT pg_current_wal_insert_lsn()")
+    for first in range(0, EVENTS, AT_ONCE):
+        with transaction.atomic():
+            publish_many(topic, ({"payload": {"text": "x" * 1000}, "key": first + n} for n in range(AT_ONCE)))
+    while sequence("default").messages:
+        pass
+    drain(*declared)
+    assert len(handled) == groups * EVENTS
+    assert lag() == 0
+    return float(asked(f"SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '{before}')")) / EVENTS
+
+
+def test_what_is_written_does_not_grow_with_the_groups(server: Any, record_property: Any) -> None:
+    with on(server.url()):
+        # Whole pages come at random, with checkpoints.
+        asked("ALTER SYSTEM SET full_page_writes = off")
+        asked("ALTER SYSTEM SET autovacuum = off")
+        asked("SELECT pg_reload_conf()")
+        wal_per_event("warm", 1)
+        one, twenty = wal_per_event("one", 1), wal_per_event("twenty", 20)
+    record_property("wal_bytes_per_event", {"1 group": round(one), "20 groups": round(twenty)})
+    assert twenty < 1.05 * one
