@@ -108,7 +108,12 @@ def problems(groups=(), topics=(), holds=(), **changes):
 
 
 CASES = {
-    "restored": ({"is_foreign": True, "waiting_since": ago(hours=1)}, STUCK, "foreign", "pubsub_reanchor_v1()"),
+    "restored": (
+        {"is_foreign": True, "waiting_since": ago(hours=1)},
+        STUCK,
+        "foreign",
+        "the first one puts that right by itself",
+    ),
     "nobody numbers": (
         {"leader_pid": None, "waiting_since": ago(minutes=3)},
         STUCK,
