@@ -23,6 +23,10 @@ class SubscriptionAdmin(Pages):
     list_display = ("group_id", "topic", "status_shown", "lag_shown", "delivery")
     list_filter = ("status", "topic")
     list_select_related = ("topic",)
+    nothing_yet = _(
+        "No group has subscribed yet. Declare a handler with @subscribe in an app’s subscribers.py and start manage.py "
+        "run_consumer."
+    )
     search_fields = ("group_id", "topic__name")
     show_facets = admin.ShowFacets.NEVER
     fieldsets = (

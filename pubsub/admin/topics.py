@@ -19,6 +19,8 @@ from .. import operating
 from ..conf import conf
 from ..errors import PubSubError
 from ..models import ConsumerLag, Status, Subscription, Topic
+from ..models.topic import Semantics
+from ..problems import duration
 from ..topic_options import OPTIONS
 from ..topics import check_name
 from ..transactions import read_committed
@@ -109,7 +111,7 @@ class GridRow:
 @admin.register(Topic)
 class TopicAdmin(OwnPages):
     form = TopicForm
-    list_display = ("name", "semantics_shown", "total_partitions", "retention", "tip")
+    list_display = ("name", "semantics_shown", "total_partitions", "retention_shown", "tip")
     list_select_related = ("counter",)
     search_fields = ("name",)
     show_facets = admin.ShowFacets.NEVER
@@ -232,7 +234,11 @@ class TopicAdmin(OwnPages):
 
     @admin.display(description=_("semantics"), ordering="semantics")
     def semantics_shown(self, topic: Topic) -> str:
-        return topic.get_semantics_display()
+        return str(_("queue") if topic.semantics == Semantics.QUEUE else _("pub/sub"))
+
+    @admin.display(description=_("retention"), ordering="retention")
+    def retention_shown(self, topic: Topic) -> str:
+        return duration(topic.retention.total_seconds())
 
     @admin.display(description=_("tip of the log"))
     def tip(self, topic: Topic) -> str:

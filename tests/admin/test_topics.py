@@ -41,7 +41,7 @@ def test_a_topic_is_added(admin_client):
     LogCounterFactory(topic=topic, next_offset=2)
     assert OperatorEvent.objects.get(action="create", topic="parcels.events").actor == "admin"
     assert LogEntry.objects.get().object_id == str(topic.pk)
-    assert "4 7 days, 0:00:00 1" in text_of(admin_client.get(reverse("admin:pubsub_topic_changelist")))
+    assert "pub/sub 4 7 days 1" in text_of(admin_client.get(reverse("admin:pubsub_topic_changelist")))
 
 
 @pytest.mark.parametrize(

@@ -58,16 +58,28 @@ def page(browser: Browser, live_server) -> Page:
     return page
 
 
-@pytest.fixture
-def signed_in(page: Page) -> Page:
-    """A page on which a superuser has signed in, by hand."""
-    User.objects.create_superuser("operator", password="secret")
+def sign_in(page: Page, name: str) -> Page:
+    """By hand, as a superuser of this name."""
+    User.objects.create_superuser(name, password="secret")
     page.goto("/admin/")
-    page.fill("#id_username", "operator")
+    page.fill("#id_username", name)
     page.fill("#id_password", "secret")
     page.click("input[type=submit]")
     page.wait_for_selector("#user-tools")
     return page
+
+
+@pytest.fixture
+def signed_in(page: Page) -> Page:
+    return sign_in(page, "operator")
+
+
+@pytest.fixture
+def second(browser: Browser, live_server) -> Page:
+    """A second operator, at another machine."""
+    page = browser.new_context(base_url=live_server.url).new_page()
+    page.set_default_timeout(TIMEOUT_MS)
+    return sign_in(page, "second")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from django.db import connections, transaction
 from playwright.sync_api import expect
 
 from pubsub import publish_many
-from pubsub.models import DeadLetter, Subscription
+from pubsub.models import ConsumerOffset, DeadLetter, Subscription
 from pubsub.sequencing import sequence
 from tests.browser.shop import a_lively_shop
 from tests.browser.strictness import serious_findings
@@ -124,6 +124,35 @@ def test_a_group_is_moved_after_a_look_at_its_new_lag(operator, picture, complai
     assert serious_findings(page) == []
     page.click("input[name=confirmed]")
     expect(page.locator(".messagelist .success")).to_contain_text("it is now 120 events behind")
+    assert complaints == []
+
+
+def test_two_operators_press_the_same_verb(operator, second, complaints):
+    a_lively_shop()
+    address = f"/admin/pubsub/subscription/{Subscription.objects.get(group_id='shipping').pk}/do"
+    for page in (operator, second):
+        page.goto(f"{address}/seek/")
+        page.select_option("#id_to", "by")
+        page.fill("#id_by", "10")
+        page.fill("#id_partitions", "0")
+        page.click("text=Show what it would do…")
+        expect(page.locator(".pubsub-what")).to_contain_text("it would be 14")
+    operator.click("input[name=confirmed]")
+    expect(operator.locator(".messagelist .success")).to_contain_text("it is now 14 events behind")
+    second.click("input[name=confirmed]")
+    expect(second.locator(".errorlist")).to_contain_text("operator has moved the group meanwhile")
+    expect(second.locator(".pubsub-what")).to_contain_text("The group is 14 events behind; it would be 4.")
+    assert ConsumerOffset.objects.get(group_id="shipping", partition_id=0).passed == 10
+
+    for page in (operator, second):
+        page.goto(f"{address}/pause/")
+    second.fill("#id_reason", "the depot is closed")
+    second.click(".pubsub-ask input[type=submit]")
+    expect(second.locator(".messagelist .success")).to_have_text("Group shipping on orders.events is paused.")
+    operator.click(".pubsub-ask input[type=submit]")
+    expect(operator.locator(".messagelist .warning")).to_contain_text(
+        "somebody was faster: shipping on orders.events is paused already (the depot is closed (second))."
+    )
     assert complaints == []
 
 
