@@ -1,11 +1,9 @@
 """What can be done with a group on a topic: asked first, done as one, kept in journal and history."""
 
-import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from django import forms
 from django.contrib import messages
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.contenttypes.models import ContentType
@@ -20,10 +18,8 @@ from .. import operating
 from ..errors import PubSubError, Refused, UnknownGroup
 from ..models import OperatorEvent, Status, Subscription
 from ..transactions import read_committed
+from .group_forms import WAIT_S, ReasonForm, SeekForm
 from .showing import number
-
-WAIT_S = 5
-"""How long a press waits for what a worker has in hand, where that was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,95 +120,10 @@ class MovedMeanwhile(Refused):
     """Somebody else has moved the group since the page that asked was shown."""
 
 
-class ReasonForm(forms.Form):
-    reason = forms.CharField(
-        label=gettext_lazy("Why"),
-        required=False,
-        max_length=1000,
-        help_text=gettext_lazy("For whoever looks later; it is kept in the journal."),
-    )
-    force = forms.BooleanField(required=False)
-
-    def __init__(self, *args: Any, verb: GroupVerb, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if verb.can_force:
-            self.fields["force"].label = str(verb.can_force)
-        else:
-            del self.fields["force"]
-
-
-class SeekForm(ReasonForm):
-    """Where to move a group, and in which partitions."""
-
-    TO = (
-        ("latest", gettext_lazy("behind everything that is published by then")),
-        ("earliest", gettext_lazy("to the oldest message that is still there")),
-        ("offset", gettext_lazy("to an offset")),
-        ("time", gettext_lazy("to the first message at or after a time")),
-        ("by", gettext_lazy("by a number of events in each partition; below zero: back")),
-        ("older", gettext_lazy("beyond what is older than some hours, and never back")),
-    )
-    field_order = ("to", "offset", "time", "by", "older", "partitions", "force", "reason")
-
-    to = forms.ChoiceField(label=gettext_lazy("Move it"), choices=TO)
-    offset = forms.IntegerField(label=gettext_lazy("Offset"), required=False, min_value=1)
-    time = forms.DateTimeField(
-        label=gettext_lazy("Time"),
-        required=False,
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
-    )
-    by = forms.IntegerField(label=gettext_lazy("Number of events"), required=False)
-    older = forms.FloatField(label=gettext_lazy("Hours"), required=False, min_value=0)
-    partitions = forms.CharField(
-        label=gettext_lazy("Only in partitions"),
-        required=False,
-        help_text=gettext_lazy("Their numbers, with commas between; empty: in all."),
-    )
-
-    def clean_partitions(self) -> list[int] | None:
-        text = self.cleaned_data["partitions"].strip()
-        parts = [part.strip() for part in text.split(",")]
-        if text and not all(part.isascii() and part.isdecimal() for part in parts):
-            raise forms.ValidationError(_("Numbers with commas between were expected, such as 0, 3."))
-        return [int(part) for part in parts] if text else None
-
-    def clean(self) -> dict[str, Any]:
-        cleaned: dict[str, Any] = super().clean() or {}
-        to = cleaned.get("to")
-        if to in ("offset", "time", "by", "older") and to not in self.errors and cleaned.get(to) is None:
-            self.add_error(to, _("This is needed for the choice above."))
-        if to == "older" and cleaned.get("partitions") is not None:
-            self.add_error("partitions", _("What is old is left out in all partitions."))
-        return cleaned
-
-    def preview(self, topic: str, group: str, using: str) -> list[operating.Move]:
-        if self.cleaned_data["to"] == "older":
-            return operating.preview_force_complete(topic, group, using=using, **self._older)
-        return operating.preview_seek(topic, group, using=using, **self._target)
-
-    def run(self, topic: str, group: str, **given: Any) -> list[operating.Move]:
-        given |= {"force": self.cleaned_data["force"], "wait_s": WAIT_S}
-        if self.cleaned_data["to"] == "older":
-            return operating.force_complete(topic, group, **self._older, **given)
-        return operating.seek(topic, group, **self._target, **given)
-
-    @property
-    def _older(self) -> dict[str, Any]:
-        return {"older_than": dt.timedelta(hours=self.cleaned_data["older"])}
-
-    @property
-    def _target(self) -> dict[str, Any]:
-        chosen = self.cleaned_data
-        target: dict[str, Any] = {"partitions": chosen["partitions"]}
-        if chosen["to"] == "by":
-            return {**target, "by": chosen["by"]}
-        return {**target, "to": chosen["to"] if chosen["to"] in ("latest", "earliest") else chosen[chosen["to"]]}
-
-
 def verb_view(admin: Any, request: HttpRequest, subscription: Subscription, verb: GroupVerb) -> HttpResponse:
     """GET asks; a POST from the page that asked does it. Moving shows first what it would do, by a POST as well."""
     form_class = SeekForm if verb.name == "seek" else ReasonForm
-    form = form_class(request.POST or None, verb=verb)
+    form = form_class(request.POST or None, can_force=str(verb.can_force))
     as_of = 0
     topic, group = subscription.topic.name, subscription.group_id
     using = router.db_for_write(Subscription)
