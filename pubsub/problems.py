@@ -88,8 +88,8 @@ def _of_numbering(status: Status) -> Iterator[Problem]:
             severity=STUCK,
             code="foreign",
             text=_(
-                "This database was restored from a copy or moved into another server, and nothing has been numbered "
-                "since. The next consumer finds out what the copy has numbered, and goes on behind that."
+                "This database was restored from a copy or moved into another server, and nothing is numbered until a "
+                "consumer runs: the first one puts that right by itself, and publishers wait for it meanwhile."
             ),
         )
         return

@@ -133,7 +133,7 @@ class Hold:
 class Numbering:
     last_position: int
     is_foreign: bool
-    """The database was restored into another cluster, and nobody has numbered since: whoever does re-anchors it."""
+    """The database was restored into another cluster: whoever numbers next re-anchors it first."""
     leader_pid: int | None
     """The database session of the process that numbers for all; null: nobody has announced it."""
     waiting_since: dt.datetime | None

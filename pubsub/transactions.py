@@ -18,24 +18,28 @@ def read_committed(using: str) -> Iterator[Any]:
         yield cursor
 
 
+_PLAIN = "SELECT set_config('jit', 'off', true), set_config('max_parallel_workers_per_gather', '0', true)"
+
+
 def run_uncompiled(
     using: str, statement: str, parameters: Mapping[str, Any]
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     """The columns' names and the rows of a statement that reads little and looks expensive to the planner.
 
-    Over many partitions that nobody has analysed yet PostgreSQL expects so much that it compiles the plan, which takes
-    a hundred times as long as running it. Both statements travel together: no round trip more, and where there is no
-    transaction it is for them alone.
+    Over many partitions that nobody has analysed yet PostgreSQL expects so much that it compiles the plan, and starts
+    processes to share the work, which takes a hundred times as long as doing it. Both statements travel together: no
+    round trip more, and where there is no transaction it is for them alone.
 
-    >>> run_uncompiled("default", "SELECT %(n)s AS n, current_setting('jit') AS jit", {"n": 1})
-    (['n', 'jit'], [(1, 'off')])
+    >>> settings = "current_setting('jit') AS jit, current_setting('max_parallel_workers_per_gather') AS workers"
+    >>> run_uncompiled("default", f"SELECT %(n)s AS n, {settings}", {"n": 1})
+    (['n', 'jit', 'workers'], [(1, 'off', '0')])
     """
     connection = connections[using]
     with connection.cursor() as cursor:
         if connection.settings_dict["OPTIONS"].get("server_side_binding"):
             cursor.execute(statement, parameters)  # there, one statement at a time is all that is allowed
         else:
-            cursor.execute(f"SET LOCAL jit = off; {statement}", parameters)
+            cursor.execute(f"{_PLAIN}; {statement}", parameters)
             cursor.nextset()
         return [column.name for column in cursor.description], cursor.fetchall()
 

@@ -108,7 +108,12 @@ def problems(groups=(), topics=(), holds=(), **changes):
 
 
 CASES = {
-    "restored": ({"is_foreign": True, "waiting_since": ago(hours=1)}, STUCK, "foreign", "The next consumer finds out"),
+    "restored": (
+        {"is_foreign": True, "waiting_since": ago(hours=1)},
+        STUCK,
+        "foreign",
+        "the first one puts that right by itself",
+    ),
     "nobody numbers": (
         {"leader_pid": None, "waiting_since": ago(minutes=3)},
         STUCK,

@@ -19,13 +19,11 @@ from .letter_editing import edit_view, json_view
 from .letter_filters import FILTERS, SHORT_STATES, storable
 from .letter_page import LetterPage, may_see_payload
 from .paging import KeysetPages
-from .showing import pre
+from .showing import NOTHING, pre
 from .verbs import DISCARD, REPLAY, ask_about_selection, verb_view
 
 LARGE = ("payload", "metadata", "original_payload", "traceback", "exception_message")
 """Not read for a list, and JSON never through the model: Python cannot decode all that PostgreSQL stores."""
-
-NOTHING = "–"
 
 
 @admin.register(DeadLetter)
@@ -39,6 +37,7 @@ class DeadLetterAdmin(KeysetPages, admin.ModelAdmin):  # type: ignore[type-arg]
     )
     list_filter = FILTERS
     list_select_related = ("topic",)
+    nothing_yet = _("Nothing has failed. What a handler cannot handle comes here, to be looked into and replayed.")
     search_fields = ("event_id",)  # what get_search_results() looks for; its being there shows the search box
     search_help_text = _("Finds an event id, a transaction, a key or a host, each exactly as it is.")
     actions = ("replay_selected", "discard_selected")

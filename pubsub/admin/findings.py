@@ -1,6 +1,8 @@
 """What analyses of the log have found out: the latest run of each job, as a chart and a table."""
 
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from django.contrib import admin
@@ -13,6 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
 from ..models import Finding
+from ..sql import load
 from . import charts
 from .page import Pages
 from .showing import number
@@ -47,17 +50,15 @@ class FindingAdmin(Pages):
         if not self.has_view_permission(request):
             raise PermissionDenied
         using = router.db_for_read(Finding)
-        latest = Finding.objects.using(using).order_by("job", "-made_at", "-run_id").distinct("job")
-        runs = [_run(using, job, run_id) for job, run_id in latest.values_list("job", "run_id")]
+        rows = Finding.objects.using(using).raw(load("latest_findings"), {"most": ROWS_SHOWN + 1})
+        runs = [_run(job, list(found)) for job, found in groupby(rows, key=attrgetter("job"))]
         return self.page(request, "finding/list", _("Findings"), runs=runs, **(extra_context or {}))
 
 
-def _run(using: str, job: str, run_id: Any) -> Run:
-    wanted = Finding.objects.using(using).filter(run_id=run_id, job=job)
-    found = list(wanted.order_by("row_number")[: ROWS_SHOWN + 1])
+def _run(job: str, found: list[Finding]) -> Run:
     shown = found[:ROWS_SHOWN]
     dicts = [row.data if isinstance(row.data, dict) else {_("value"): row.data} for row in shown]
-    parameters = dict(found[0].parameters) if found and isinstance(found[0].parameters, dict) else {}
+    parameters = dict(found[0].parameters) if isinstance(found[0].parameters, dict) else {}
     # jsonb forgets the order of names, which the job therefore says.
     order = parameters.pop("columns", None)
     columns = list(dict.fromkeys(name for row in dicts for name in row))
@@ -76,7 +77,7 @@ def _run(using: str, job: str, run_id: Any) -> Run:
     report = str(parameters.get("report", ""))
     return Run(
         job=job,
-        made_at=found[0].made_at if found else None,
+        made_at=found[0].made_at,
         parameters=", ".join(f"{name}: {value}" for name, value in parameters.items() if name != "report"),
         # Never anything but an address of the web: what is written in a table must not become a script.
         report=report if report.startswith(("http://", "https://", "/")) else "",

@@ -1,27 +1,25 @@
 """What can be done with a group on a topic: asked first, done as one, kept in journal and history."""
 
-import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from django import forms
 from django.contrib import messages
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.contenttypes.models import ContentType
-from django.db import router, transaction
+from django.db import router
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from .. import operating
-from ..errors import PubSubError
-from ..models import Status, Subscription
+from ..errors import PubSubError, Refused, UnknownGroup
+from ..models import OperatorEvent, Status, Subscription
+from ..transactions import read_committed
+from .group_forms import WAIT_S, ReasonForm, SeekForm
 from .showing import number
-
-WAIT_S = 5
-"""How long a press waits for what a worker has in hand, where that was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,113 +116,33 @@ def offered(request: HttpRequest, subscription: Subscription) -> list[GroupVerb]
     ]
 
 
-class ReasonForm(forms.Form):
-    reason = forms.CharField(
-        label=gettext_lazy("Why"),
-        required=False,
-        max_length=1000,
-        help_text=gettext_lazy("For whoever looks later; it is kept in the journal."),
-    )
-    force = forms.BooleanField(required=False)
-
-    def __init__(self, *args: Any, verb: GroupVerb, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if verb.can_force:
-            self.fields["force"].label = str(verb.can_force)
-        else:
-            del self.fields["force"]
-
-
-class SeekForm(ReasonForm):
-    """Where to move a group, and in which partitions."""
-
-    TO = (
-        ("latest", gettext_lazy("behind everything that is published by then")),
-        ("earliest", gettext_lazy("to the oldest message that is still there")),
-        ("offset", gettext_lazy("to an offset")),
-        ("time", gettext_lazy("to the first message at or after a time")),
-        ("by", gettext_lazy("by a number of events in each partition; below zero: back")),
-        ("older", gettext_lazy("beyond what is older than some hours, and never back")),
-    )
-    field_order = ("to", "offset", "time", "by", "older", "partitions", "force", "reason")
-
-    to = forms.ChoiceField(label=gettext_lazy("Move it"), choices=TO)
-    offset = forms.IntegerField(label=gettext_lazy("Offset"), required=False, min_value=1)
-    time = forms.DateTimeField(
-        label=gettext_lazy("Time"),
-        required=False,
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
-    )
-    by = forms.IntegerField(label=gettext_lazy("Number of events"), required=False)
-    older = forms.FloatField(label=gettext_lazy("Hours"), required=False, min_value=0)
-    partitions = forms.CharField(
-        label=gettext_lazy("Only in partitions"),
-        required=False,
-        help_text=gettext_lazy("Their numbers, with commas between; empty: in all."),
-    )
-
-    def clean_partitions(self) -> list[int] | None:
-        text = self.cleaned_data["partitions"].strip()
-        parts = [part.strip() for part in text.split(",")]
-        if text and not all(part.isascii() and part.isdecimal() for part in parts):
-            raise forms.ValidationError(_("Numbers with commas between were expected, such as 0, 3."))
-        return [int(part) for part in parts] if text else None
-
-    def clean(self) -> dict[str, Any]:
-        cleaned: dict[str, Any] = super().clean() or {}
-        to = cleaned.get("to")
-        if to in ("offset", "time", "by", "older") and to not in self.errors and cleaned.get(to) is None:
-            self.add_error(to, _("This is needed for the choice above."))
-        if to == "older" and cleaned.get("partitions") is not None:
-            self.add_error("partitions", _("What is old is left out in all partitions."))
-        return cleaned
-
-    def preview(self, topic: str, group: str, using: str) -> list[operating.Move]:
-        if self.cleaned_data["to"] == "older":
-            return operating.preview_force_complete(topic, group, using=using, **self._older)
-        return operating.preview_seek(topic, group, using=using, **self._target)
-
-    def run(self, topic: str, group: str, **given: Any) -> list[operating.Move]:
-        given |= {"force": self.cleaned_data["force"], "wait_s": WAIT_S}
-        if self.cleaned_data["to"] == "older":
-            return operating.force_complete(topic, group, **self._older, **given)
-        return operating.seek(topic, group, **self._target, **given)
-
-    @property
-    def _older(self) -> dict[str, Any]:
-        return {"older_than": dt.timedelta(hours=self.cleaned_data["older"])}
-
-    @property
-    def _target(self) -> dict[str, Any]:
-        chosen = self.cleaned_data
-        target: dict[str, Any] = {"partitions": chosen["partitions"]}
-        if chosen["to"] == "by":
-            return {**target, "by": chosen["by"]}
-        return {**target, "to": chosen["to"] if chosen["to"] in ("latest", "earliest") else chosen[chosen["to"]]}
+class MovedMeanwhile(Refused):
+    """Somebody else has moved the group since the page that asked was shown."""
 
 
 def verb_view(admin: Any, request: HttpRequest, subscription: Subscription, verb: GroupVerb) -> HttpResponse:
     """GET asks; a POST from the page that asked does it. Moving shows first what it would do, by a POST as well."""
     form_class = SeekForm if verb.name == "seek" else ReasonForm
-    form = form_class(request.POST or None, verb=verb)
+    form = form_class(request.POST or None, can_force=str(verb.can_force))
+    as_of = 0
     topic, group = subscription.topic.name, subscription.group_id
     using = router.db_for_write(Subscription)
     back = admin.address("subscription_change", subscription.pk)
     moves: list[operating.Move] = []
     if request.method == "POST" and form.is_valid():
+        is_previewed = not request.POST.get("change")
         try:
-            if isinstance(form, SeekForm) and not request.POST.get("confirmed"):
-                if not request.POST.get("change"):
-                    moves = form.preview(topic, group, using)
-                    if not moves:
-                        form.add_error(None, _("There is nothing to move: nothing is that old."))
-            else:
-                said = _run(admin, request, subscription, verb, form, using)
-                messages.success(request, said)
+            if not isinstance(form, SeekForm) or request.POST.get("confirmed"):
+                messages.add_message(request, *_run(admin, request, subscription, verb, form, using))
                 return HttpResponseRedirect(admin.address("subscription_changelist") if verb.name == "remove" else back)
+        except UnknownGroup:
+            return gone(admin, request)
         except PubSubError as error:
             form.add_error(None, str(error))
-            moves = []
+            is_previewed = isinstance(error, MovedMeanwhile)
+        if isinstance(form, SeekForm) and is_previewed:
+            as_of = _last_moved(subscription)
+            moves = _preview(form, topic, group, using)
     return admin.page(  # type: ignore[no-any-return]
         request,
         "subscription/verb",
@@ -235,15 +153,63 @@ def verb_view(admin: Any, request: HttpRequest, subscription: Subscription, verb
         form=form,
         back=back,
         moves=moves,
+        as_of=as_of,
         lag_before=sum(move.lag_before for move in moves),
         lag_after=sum(move.lag_after for move in moves),
         given=[(name, value) for name, value in form.data.items() if name in form.fields],
     )
 
 
+def _preview(form: SeekForm, topic: str, group: str, using: str) -> list[operating.Move]:
+    try:
+        moves = form.preview(topic, group, using)
+    except PubSubError as error:
+        form.add_error(None, str(error))
+        return []
+    if not moves:
+        form.add_error(None, _("There is nothing to move: nothing is that old."))
+    return moves
+
+
+def gone(admin: Any, request: HttpRequest) -> HttpResponse:
+    """For who presses something, or looks, after somebody else has removed it."""
+    messages.warning(request, _("This subscription has been removed."))
+    return HttpResponseRedirect(admin.address("subscription_changelist"))
+
+
+def _moved(subscription: Subscription) -> QuerySet[OperatorEvent]:
+    return (
+        OperatorEvent.objects.using(subscription._state.db)
+        .filter(topic=subscription.topic.name, group_id=subscription.group_id, action__in=("seek", "force-complete"))
+        .order_by("-id")
+    )
+
+
+def _last_moved(subscription: Subscription) -> int:
+    """The journal's newest entry about a move: whoever agrees to a preview says up to which one it holds."""
+    return _moved(subscription).values_list("id", flat=True).first() or 0
+
+
+def _move(form: SeekForm, as_of: str, subscription: Subscription, **given: Any) -> list[operating.Move]:
+    """Moves the group, unless somebody has done so since the page that asked: "ten back" would be twenty.
+
+    Looked at once the places are locked; the caller's transaction takes back what was too much.
+    """
+    moves = form.run(subscription.topic.name, subscription.group_id, **given)
+    known = int(as_of) if as_of.isascii() and as_of.isdecimal() and len(as_of) < 19 else 0
+    since = list(_moved(subscription).filter(id__gt=known)[:2])
+    if len(since) > bool(moves):  # the newest is this very move
+        raise MovedMeanwhile(
+            _("%(actor)s has moved the group meanwhile, and nothing more has been done. This is what it would do now.")
+            % {"actor": since[-1].actor}
+        )
+    return moves
+
+
 def _run(
     admin: Any, request: HttpRequest, subscription: Subscription, verb: GroupVerb, form: ReasonForm, using: str
-) -> str:
+) -> tuple[int, str]:
+    """Does it, and returns what to say: that it was done, or that there was nothing left to do."""
     topic, group = subscription.topic.name, subscription.group_id
     given: dict[str, Any] = {
         "actor": request.user.get_username(),
@@ -252,13 +218,17 @@ def _run(
     }
     values: dict[str, Any] = {"group": group, "topic": topic}
     number_of_row = subscription.pk
-    with transaction.atomic(using=using):
+    with read_committed(using):
         if isinstance(form, SeekForm):
-            values["lag"] = number(sum(move.lag_after for move in form.run(topic, group, **given)))
+            moves = _move(form, request.POST.get("as_of", ""), subscription, **given)
+            values["lag"] = number(sum(move.lag_after for move in moves))
         else:
             if verb.can_force:
                 given |= {"force": form.cleaned_data["force"], "wait_s": WAIT_S}
-            RUN[verb.name](topic, group, **given)
+            became = RUN[verb.name](topic, group, **given)
+            if isinstance(became, operating.GroupState) and not became.changed:
+                subscription.refresh_from_db(fields=["status", "status_reason"])
+                return messages.WARNING, _nothing_to_do(subscription)
         said = str(verb.done) % values
         LogEntry.objects.create(
             user_id=request.user.pk,  # type: ignore[misc]
@@ -268,4 +238,13 @@ def _run(
             action_flag=DELETION if verb.name == "remove" else CHANGE,
             change_message=f"{said} {given['reason']}".strip(),
         )
-    return said
+    return messages.SUCCESS, said
+
+
+def _nothing_to_do(subscription: Subscription) -> str:
+    return _("Nothing was changed, somebody was faster: %(group)s on %(topic)s is %(status)s already (%(why)s).") % {
+        "group": subscription.group_id,
+        "topic": subscription.topic.name,
+        "status": subscription.get_status_display().partition(":")[0],
+        "why": subscription.status_reason or "–",
+    }

@@ -108,11 +108,11 @@ def _store(
             raise PermissionDenied
         edit_and_replay(letter.pk, context["text"], using, **said)
         text = _("The payload is changed, and the event will be handled again, with the rest of its transaction.")
-        history = "Payload changed, replayed."
+        history = _("Payload changed, replayed.")
     else:
         edit_payload(letter.pk, context["text"], using, **said)
         text = _("The payload is changed. The event still waits to be replayed.")
-        history = "Payload changed."
+        history = _("Payload changed.")
     LogEntry.objects.create(
         user=request.user,  # type: ignore[misc]
         content_type_id=ContentType.objects.get_for_model(DeadLetter).pk,

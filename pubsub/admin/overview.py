@@ -15,10 +15,11 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
-from ..models import DeadLetter, Overview, Status, Subscription
+from ..models import DeadLetter, Overview, Subscription
+from ..models import Status as GroupState
 from ..problems import STUCK, Problem, find_problems
 from ..sampling import Point, courses
-from ..status import GroupStatus, TopicStatus, status
+from ..status import GroupStatus, Status, TopicStatus, status
 from . import charts
 from .page import Pages
 from .showing import number
@@ -85,7 +86,7 @@ class OverviewAdmin(Pages):
         now = status(using)
         start = now.taken_at - CHARTED
         samples = courses(using, start)
-        problems = [self.wrong(request, problem) for problem in find_problems(now)]
+        problems = [self.wrong(request, problem, now) for problem in find_problems(now)]
         topics = {topic.name: topic.id for topic in now.topics}
         in_trouble = {(it.problem.topic, it.problem.group) for it in problems if it.problem.severity == STUCK}
         groups = [
@@ -106,7 +107,7 @@ class OverviewAdmin(Pages):
             "stuck": sum(it.problem.severity == STUCK for it in problems),
             # What is in trouble comes first; cancelled ones are over, and come last.
             "groups": sorted(
-                groups, key=lambda row: (not row.is_wrong, row.group.status == Status.CANCELLED, -row.group.lag)
+                groups, key=lambda row: (not row.is_wrong, row.group.status == GroupState.CANCELLED, -row.group.lag)
             ),
             "topics": [
                 self.topic_row(request, topic, samples.get((topic.id, ""), []), start, now.taken_at)
@@ -114,9 +115,9 @@ class OverviewAdmin(Pages):
             ],
             "totals": {
                 "rate": sum(rates) if rates else None,
-                "lag": sum(group.lag for group in now.groups if group.status != Status.CANCELLED),
+                "lag": sum(group.lag for group in now.groups if group.status != GroupState.CANCELLED),
                 "behind_s": max(
-                    (group.behind_s for group in now.groups if group.status != Status.CANCELLED), default=0.0
+                    (group.behind_s for group in now.groups if group.status != GroupState.CANCELLED), default=0.0
                 ),
                 "members": sum(group.members for group in now.groups),
                 "dead": sum(group.dead for group in now.groups),
@@ -145,7 +146,7 @@ class OverviewAdmin(Pages):
         }
         return GroupRow(
             group=group,
-            status=str(Status(group.status).label).partition(":")[0],
+            status=str(GroupState(group.status).label).partition(":")[0],
             chart=charts.course(values, start, end, label),
             address=self.address("subscription_change", group.subscription_id),
             letters=self.letters_address(request, group=group.group, state=DeadLetter.State.DEAD),
@@ -167,7 +168,7 @@ class OverviewAdmin(Pages):
             messages=self.messages_address(request, topic=topic.id),
         )
 
-    def wrong(self, request: HttpRequest, problem: Problem) -> Wrong:
+    def wrong(self, request: HttpRequest, problem: Problem, now: Status) -> Wrong:
         """Where to go: to what can be done about it, if the user may see that."""
         address, press = "", ""
         match problem.code:
@@ -179,14 +180,18 @@ class OverviewAdmin(Pages):
             ):
                 press = _("Look at the event")
             case "refused" if request.user.has_perm("pubsub.view_topic"):
-                address = self.address("topic_changelist") + "?" + urlencode({"q": problem.topic})
+                address = self.address("topic_change", *(it.id for it in now.topics if it.name == problem.topic))
                 press = _("Look at the topic")
-            case "numbering" | "held" | "slot" | "delayed":
-                address, press = "#sessions", _("See who holds what")
-            case "foreign":
+            case "refused":
                 pass
+            case "held" | "slot":
+                address, press = "#sessions", _("See who holds what")
+            case "numbering" | "delayed" | "foreign":
+                address, press = "#sessions", _("See who hands out offsets")
             case _:
-                address = self.address("subscription_changelist") + "?" + urlencode({"q": problem.group})
+                here = (problem.topic, problem.group)
+                (group,) = (it for it in now.groups if (it.topic, it.group) == here)
+                address = self.address("subscription_change", group.subscription_id)
                 press = _("Resume or move it") if problem.code in ("paused", "dead") else _("Look at the group")
         return Wrong(problem=problem, address=address, press=press if address else "")
 

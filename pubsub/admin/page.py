@@ -10,17 +10,8 @@ from django.utils.functional import Promise
 from django.utils.text import capfirst
 
 
-class Pages(admin.ModelAdmin):  # type: ignore[type-arg]
-    """An entry in the admin's index with pages of its own; nothing is added, changed or deleted by Django's forms."""
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+class OwnPages(admin.ModelAdmin):  # type: ignore[type-arg]
+    """An entry in the admin's index that has pages of its own, beside Django's."""
 
     def page(self, request: HttpRequest, template: str, title: str | Promise, **context: Any) -> TemplateResponse:
         """A whole page in the admin's frame; `crumbs` are addresses and names on the way to it."""
@@ -38,3 +29,16 @@ class Pages(admin.ModelAdmin):  # type: ignore[type-arg]
     def home(self) -> tuple[str, str]:
         """The list that all pages of this entry are on the way from, for `crumbs`."""
         return self.address(f"{self.opts.model_name}_changelist"), capfirst(str(self.opts.verbose_name_plural))
+
+
+class Pages(OwnPages):
+    """One in which nothing is added, changed or deleted by Django's forms."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False

@@ -117,5 +117,6 @@ def publish_view(admin: "MessageAdmin", request: HttpRequest) -> HttpResponse:
         form=form,
         asked=asked,
         groups=groups,
-        given=[(name, value) for name, value in form.data.items() if name in form.fields],
+        given=[(form[name], form.data[name]) for name in form.fields if name in form.data],
+        back=listing,
     )

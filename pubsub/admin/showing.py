@@ -7,6 +7,8 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.utils.formats import number_format
 from django.utils.html import format_html
 
+NOTHING = "–"
+
 
 def number(value: int) -> str:
     """The number with the thousands apart, as the reader's language does it."""

@@ -11,7 +11,7 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
 from ..models import ConsumerLag, Member, OperatorEvent, Subscription
-from .group_verbs import VERBS, offered, verb_view
+from .group_verbs import VERBS, gone, offered, verb_view
 from .page import Pages
 from .showing import number, pretty_json
 
@@ -23,6 +23,10 @@ class SubscriptionAdmin(Pages):
     list_display = ("group_id", "topic", "status_shown", "lag_shown", "delivery")
     list_filter = ("status", "topic")
     list_select_related = ("topic",)
+    nothing_yet = _(
+        "No group has subscribed yet. Declare a handler with @subscribe in an app’s subscribers.py and start manage.py "
+        "run_consumer."
+    )
     search_fields = ("group_id", "topic__name")
     show_facets = admin.ShowFacets.NEVER
     fieldsets = (
@@ -81,7 +85,7 @@ class SubscriptionAdmin(Pages):
             raise PermissionDenied
         subscription = Subscription.objects.select_related("topic").filter(pk=pk).first()
         if subscription is None:
-            raise Http404(_("This subscription has been removed."))
+            return gone(self, request)
         return verb_view(self, request, subscription, verb)
 
     @admin.display(description=_("status"), ordering="status")

@@ -1,17 +1,16 @@
 """Topics: made here, by a command or by `migrate`; named once and for all, everything else can be changed."""
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.db import router
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.http import urlencode
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
@@ -20,9 +19,14 @@ from .. import operating
 from ..conf import conf
 from ..errors import PubSubError
 from ..models import ConsumerLag, Status, Subscription, Topic
+from ..models.topic import Semantics
+from ..problems import duration
 from ..topic_options import OPTIONS
 from ..topics import check_name
+from ..transactions import read_committed
+from .page import OwnPages
 from .showing import number
+from .topic_changes import consequences
 
 
 class TopicForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -85,10 +89,11 @@ class TopicForm(forms.ModelForm):  # type: ignore[type-arg]
     def apply(self, using: str) -> Topic:
         """Makes the topic, or changes the one there is."""
         options = {name: value for name, value in self.cleaned_data.items() if name in OPTIONS}
+        given = {"actor": self.actor, "reason": self.data.get("reason", "").strip().replace("\x00", "")[:1000]}
         if self.instance.pk is None:
-            return operating.create_topic(self.cleaned_data["name"], actor=self.actor, using=using, **options)
+            return operating.create_topic(self.cleaned_data["name"], using=using, **given, **options)
         topic: Topic = self.instance
-        operating.configure_topic(topic.name, actor=self.actor, using=using, **options)
+        operating.configure_topic(topic.name, using=using, **given, **options)
         return topic
 
 
@@ -104,9 +109,9 @@ class GridRow:
 
 
 @admin.register(Topic)
-class TopicAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class TopicAdmin(OwnPages):
     form = TopicForm
-    list_display = ("name", "semantics_shown", "total_partitions", "retention", "tip")
+    list_display = ("name", "semantics_shown", "total_partitions", "retention_shown", "tip")
     list_select_related = ("counter",)
     search_fields = ("name",)
     show_facets = admin.ShowFacets.NEVER
@@ -127,18 +132,76 @@ class TopicAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         topic = self.get_object(request, object_id)
+        if topic is not None and request.method == "POST" and (asked := self._asked(request, topic)):
+            return asked
         context: dict[str, Any] = {}
         if topic is not None and request.user.has_perm("pubsub.view_subscription"):
             context = self.grid(topic)
         if topic is not None and request.user.has_perm("pubsub.view_outboxmessage"):
-            site = self.admin_site.name
-            listing = reverse("admin:pubsub_outboxmessage_changelist", current_app=site)
-            tail = reverse("admin:pubsub_outboxmessage_tail", current_app=site)
+            of_topic = "?" + urlencode({"topic": topic.pk})
             context |= {
-                "messages_address": f"{listing}?{urlencode({'topic': topic.pk})}",
-                "tail_address": f"{tail}?{urlencode({'topic': topic.pk})}",
+                "messages_address": self.address("outboxmessage_changelist") + of_topic,
+                "tail_address": self.address("outboxmessage_tail") + of_topic,
             }
         return super().change_view(request, object_id, form_url, {**context, **(extra_context or {})})
+
+    def _asked(self, request: HttpRequest, topic: Topic) -> HttpResponse | None:
+        """A page that tells what the change would cost, unless it costs nothing, or that has been agreed to."""
+        if not self.has_change_permission(request, topic):
+            return None
+        form = self.get_form(request, topic, change=True)(request.POST, instance=topic)
+        if not form.is_valid():
+            return None  # Django shows what is wrong
+        using = router.db_for_write(Topic)
+        stored = Topic.objects.using(using).get(pk=topic.pk)
+        told = consequences(stored, form.cleaned_data, using)
+        if {it.agreed for it in told} <= set(request.POST.getlist("agreed")):
+            return None
+        back = self.address("topic_change", topic.pk)
+        return self.page(
+            request,
+            "topic/confirm",
+            _("Change topic %(name)s?") % {"name": topic.name},
+            crumbs=[self.home(), (back, topic.name)],
+            consequences=told,
+            given=[
+                (name, value)
+                for name, values in request.POST.lists()
+                if name not in ("csrfmiddlewaretoken", "agreed", "reason")
+                for value in values
+            ],
+            back=back,
+        )
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        return self._or_refused(
+            request, lambda: super(TopicAdmin, self).changeform_view(request, object_id, form_url, extra_context)
+        )
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return self._or_refused(request, lambda: super(TopicAdmin, self).delete_view(request, object_id, extra_context))
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        return self._or_refused(request, lambda: super(TopicAdmin, self).changelist_view(request, extra_context))
+
+    def _or_refused(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
+        """What has become impossible since it was asked about is said, and none of it is done."""
+        if request.method != "POST":
+            return view()
+        try:
+            with read_committed(router.db_for_write(Topic)):
+                return view()
+        except PubSubError as error:
+            self.message_user(request, str(error), messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
 
     def grid(self, topic: Topic) -> dict[str, Any]:
         """Every group by every partition. A resize leaves groups with partitions that are no longer in use."""
@@ -152,9 +215,7 @@ class TopicAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 GridRow(
                     group=subscription.group_id,
                     status=str(Status(subscription.status).label).partition(":")[0],
-                    address=reverse(
-                        "admin:pubsub_subscription_change", args=[subscription.pk], current_app=self.admin_site.name
-                    ),
+                    address=self.address("subscription_change", subscription.pk),
                     cells=cells,
                     lag=sum(cell.lag for cell in cells if cell),
                 )
@@ -173,7 +234,11 @@ class TopicAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @admin.display(description=_("semantics"), ordering="semantics")
     def semantics_shown(self, topic: Topic) -> str:
-        return topic.get_semantics_display()
+        return str(_("queue") if topic.semantics == Semantics.QUEUE else _("pub/sub"))
+
+    @admin.display(description=_("retention"), ordering="retention")
+    def retention_shown(self, topic: Topic) -> str:
+        return duration(topic.retention.total_seconds())
 
     @admin.display(description=_("tip of the log"))
     def tip(self, topic: Topic) -> str:

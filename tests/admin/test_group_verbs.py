@@ -1,8 +1,12 @@
 """Groups paused, resumed, moved, cancelled and removed in the admin: asked first, by those who may, and kept."""
 
+import threading
+
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import transaction
+from django.contrib.auth.models import User
+from django.db import connections, transaction
+from django.test import Client
 from django.urls import reverse
 
 from pubsub import publish
@@ -139,9 +143,89 @@ def test_an_active_group_is_removed_only_by_force(sign_in, subscription):
     assert done.status_code == 302
     assert not Subscription.objects.exists()
     assert LogEntry.objects.get().is_deletion()
-    assert client.get(address(subscription, "pause")).status_code == 404
+    for again in (client.get(address(subscription, "pause")), press(client, subscription, "remove")):
+        assert again.url == reverse("admin:pubsub_subscription_changelist")
+    assert said(press(client, subscription, "remove"))[-1] == "This subscription has been removed."
 
 
 def test_what_cannot_become_is_explained(sign_in, subscription):
     Subscription.objects.update(status="CANCELLED")
     assert "cancelled for good" in text_of(press(sign_in(*EVERYTHING), subscription, "resume"))
+
+
+def at_once(presses):
+    """Each press by a client of its own, all in the same moment."""
+    answers, together = [None] * len(presses), threading.Barrier(len(presses))
+
+    def run(number, client, *arguments, **form):
+        try:
+            together.wait()
+            answers[number] = press(client, *arguments, **form)
+        finally:
+            connections.close_all()
+
+    threads = [
+        threading.Thread(target=run, args=(number, *arguments), kwargs=form)
+        for number, (arguments, form) in enumerate(presses)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+@pytest.fixture
+def two_operators():
+    clients = []
+    for name in ("olga", "piet"):
+        client = Client()
+        client.force_login(User.objects.create_superuser(name))
+        clients.append(client)
+    return clients
+
+
+def texts(answers):
+    return [said(answer)[-1] for answer in answers]
+
+
+@pytest.mark.parametrize(("verb", "status"), [("pause", "PAUSED"), ("cancel", "CANCELLED")])
+def test_two_press_the_same_at_once_and_one_of_them_does_it(two_operators, subscription, verb, status):
+    answers = at_once([((client, subscription, verb), {"reason": "mail is down"}) for client in two_operators])
+    assert [answer.status_code for answer in answers] == [302, 302]
+    told = sorted(texts(answers))
+    event = OperatorEvent.objects.get(action=verb)
+    assert told[0].startswith("Group mail on parcels is")
+    assert told[1].startswith(f"Nothing was changed, somebody was faster: mail on parcels is {status.lower()} already")
+    assert f"(mail is down ({event.actor}))" in told[1]
+    subscription.refresh_from_db()
+    assert subscription.status == status
+    assert LogEntry.objects.get().user.username == event.actor
+
+
+def test_two_remove_it_at_once(two_operators, subscription):
+    answers = at_once([((client, subscription, "remove"), {"force": "on"}) for client in two_operators])
+    assert sorted(texts(answers)) == ["Group mail on parcels is removed.", "This subscription has been removed."]
+    assert not Subscription.objects.exists()
+    assert OperatorEvent.objects.filter(action="remove").count() == 1
+
+
+def test_two_move_it_at_once_and_it_is_moved_once(two_operators, subscription):
+    forms = []
+    for client in two_operators:
+        asked = client.post(address(subscription, "seek"), {"to": "by", "by": "2", "partitions": "0", "force": "on"})
+        forms.append(hidden_fields(asked))
+    answers = at_once(
+        [((client, subscription, "seek"), form) for client, form in zip(two_operators, forms, strict=True)]
+    )
+    assert sorted(answer.status_code for answer in answers) == [200, 302]
+    (late,) = (answer for answer in answers if answer.status_code == 200)
+    event = OperatorEvent.objects.get(action="seek")
+    assert f"{event.actor} has moved the group meanwhile, and nothing more has been done" in text_of(late)
+    assert late.context["moves"][0].lag_before == late.context["moves"][0].lag_after + 2, "it is previewed anew"
+    assert ConsumerOffset.objects.get(partition_id=0).passed == 2
+
+    again = late.wsgi_request.user
+    client = two_operators[["olga", "piet"].index(again.username)]
+    assert press(client, subscription, "seek", **hidden_fields(late)).status_code == 302
+    assert ConsumerOffset.objects.get(partition_id=0).passed == 4

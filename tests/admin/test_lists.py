@@ -8,8 +8,10 @@ from django.urls import reverse
 from tests.factories import (
     ConsumerOffsetFactory,
     DeadLetterFactory,
+    FindingFactory,
     LogCounterFactory,
     LogPartitionCounterFactory,
+    OperatorEventFactory,
     SubscriptionFactory,
     TopicFactory,
 )
@@ -17,7 +19,7 @@ from tests.factories import (
 pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.parametrize("model", ["deadletter", "subscription", "topic"])
+@pytest.mark.parametrize("model", ["deadletter", "subscription", "topic", "finding", "operatorevent"])
 def test_a_list_asks_the_same_few_questions_however_long_it_is(admin_client, model):
     address = reverse(f"admin:pubsub_{model}_changelist")
 
@@ -37,6 +39,8 @@ def test_a_list_asks_the_same_few_questions_however_long_it_is(admin_client, mod
             group = SubscriptionFactory(topic=topic).group_id
             ConsumerOffsetFactory(topic=topic, group_id=group)
             DeadLetterFactory(topic=topic, group_id=group)
+            FindingFactory(job=f"job-{topic.pk}")
+            OperatorEventFactory(topic=topic.name, group_id=group)
 
     add(2)
     few = queries()
@@ -45,9 +49,40 @@ def test_a_list_asks_the_same_few_questions_however_long_it_is(admin_client, mod
     assert len(many) == len(few) <= 8
     for query in many:
         sql = query["sql"]
-        if "dead_letter_queue" in sql:
-            assert "COUNT(*)" not in sql
+        if any(table in sql for table in ("dead_letter_queue", "spark_findings", "operator_events")):
+            assert "COUNT(" not in sql
             assert "DISTINCT" not in sql
+
+
+def test_findings_are_found_by_an_index_however_many_runs_there_were(admin_client):
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO spark_findings (run_id, job, made_at, row_number, data) SELECT md5(n::text)::uuid, "
+            "'job-' || n % 3, now() + n * interval '1 s', 0, to_jsonb(n) FROM generate_series(1, 20000) AS n"
+        )
+        cursor.execute("ANALYZE spark_findings")
+        with CaptureQueriesContext(connection) as captured:
+            page = admin_client.get(reverse("admin:pubsub_finding_changelist"))
+        assert [run.rows for run in page.context["runs"]] == [[["19,998"]], [["19,999"]], [["20,000"]]]
+        (asked,) = (it["sql"] for it in captured if "spark_findings" in it["sql"])
+        cursor.execute("EXPLAIN " + asked)
+        assert "Seq Scan on spark_findings" not in "\n".join(line for (line,) in cursor.fetchall())
+
+
+def test_the_journal_is_read_from_its_end(admin_client):
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO operator_events (actor, action, topic, group_id, reason) "
+            "SELECT 'olga', 'pause', 'orders', 'mail', '' FROM generate_series(1, 20000)"
+        )
+        cursor.execute("ANALYZE operator_events")
+        with CaptureQueriesContext(connection) as captured:
+            assert admin_client.get(reverse("admin:pubsub_operatorevent_changelist")).status_code == 200
+        (asked,) = (it["sql"] for it in captured if "operator_events" in it["sql"])
+        cursor.execute("EXPLAIN " + asked)
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "Index Scan Backward" in plan
+    assert "Limit" in plan
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """The overview: what is wrong, with a link to where something can be done, for those who may see it."""
 
 import datetime as dt
+import inspect
+import re
 
 import pytest
 from django.db import connection
@@ -8,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from pubsub import wakeup
+from pubsub import problems, wakeup
 from tests.admin.pages import text_of
 from tests.factories import (
     ConsumerOffsetFactory,
@@ -55,6 +57,29 @@ def test_each_problem_leads_to_where_it_is_dealt_with(sign_in, group):
         assert client.get(wrong.address).status_code == 200
     letters = client.get(page.context["problems"][0].address)
     assert len(letters.context["cl"].result_list) == 1
+
+
+def kinds_of_problems():
+    return sorted(set(re.findall(r'(?:code=|STUCK,|WARNING,|NOTE,)\s*"([a-z-]+)"', inspect.getsource(problems))))
+
+
+@pytest.mark.parametrize("code", kinds_of_problems())
+def test_every_kind_of_problem_leads_somewhere(sign_in, group, monkeypatch, code):
+    assert len(kinds_of_problems()) == 13
+    DeadLetterFactory(topic=group.topic, group_id="mail")
+    found = problems.Problem(severity="stuck", code=code, text="It is wrong.", topic="parcels", group="mail", offset=1)
+    monkeypatch.setattr("pubsub.admin.overview.find_problems", lambda now: [found])
+    client = sign_in(*ALL)
+    page = client.get(reverse(OVERVIEW))
+    html = page.content.decode()
+    (address, press) = re.search(r'<a class="button" id="fix-1" href="([^"]+)">([^<]+)</a>', html).groups()
+    assert press
+    if address.startswith("#"):
+        assert f'id="{address[1:]}"' in html
+        return
+    there = client.get(address.replace("&amp;", "&"))
+    assert there.status_code == 200
+    assert "parcels" in text_of(there)
 
 
 def test_who_may_not_see_a_page_is_not_led_to_it(sign_in, group):

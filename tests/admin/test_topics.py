@@ -1,12 +1,17 @@
 """Topics in the admin: added, kept as they were named, deleted if nothing refers to them."""
 
+import datetime as dt
+
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import transaction
 from django.urls import reverse
 
 from pubsub import publish
+from pubsub.admin import TopicAdmin
 from pubsub.models import OperatorEvent, Topic
-from tests.admin.pages import text_of
+from pubsub.sequencing import sequence
+from tests.admin.pages import hidden_fields, said, text_of
 from tests.factories import (
     ConsumerOffsetFactory,
     DeadLetterFactory,
@@ -36,7 +41,7 @@ def test_a_topic_is_added(admin_client):
     LogCounterFactory(topic=topic, next_offset=2)
     assert OperatorEvent.objects.get(action="create", topic="parcels.events").actor == "admin"
     assert LogEntry.objects.get().object_id == str(topic.pk)
-    assert "4 7 days, 0:00:00 1" in text_of(admin_client.get(reverse("admin:pubsub_topic_changelist")))
+    assert "pub/sub 4 7 days 1" in text_of(admin_client.get(reverse("admin:pubsub_topic_changelist")))
 
 
 @pytest.mark.parametrize(
@@ -57,13 +62,65 @@ def test_a_topic_that_cannot_work_is_refused(admin_client, field, value, error):
     assert Topic.objects.count() == before
 
 
+def change(client, topic, **form):
+    return client.post(reverse("admin:pubsub_topic_change", args=[topic.pk]), {**TOPIC, **form})
+
+
 def test_a_topic_is_changed_but_keeps_its_name(admin_client):
-    topic = TopicFactory(name="before", total_partitions=4)
-    changed = {"name": "after", "total_partitions": "9", "retention": "1 00:00:00", "max_age": "2 00:00:00"}
-    admin_client.post(reverse("admin:pubsub_topic_change", args=[topic.pk]), {**TOPIC, **changed})
+    topic = TopicFactory(name="before", total_partitions=4, max_age=dt.timedelta(days=1))
+    assert change(
+        admin_client, topic, name="after", total_partitions=9, retention="8 00:00:00", max_age="2 00:00:00"
+    ).url
     topic.refresh_from_db()
-    assert (topic.name, topic.total_partitions, topic.retention.days, topic.max_age.days) == ("before", 9, 1, 2)
+    assert (topic.name, topic.total_partitions, topic.retention.days, topic.max_age.days) == ("before", 9, 8, 2)
     assert set(OperatorEvent.objects.filter(topic="before").values_list("action", flat=True)) == {"resize", "configure"}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ({"total_partitions": "1"}, "4 partitions become 1: what is published from then on goes there, and no more"),
+        ({"retention": "1 00:00:00"}, "kept for 24 h instead of 7 days"),
+        ({"retention": "0"}, "3 messages are older than that already"),
+        ({"max_age": "2 00:00:00"}, "older than 2 days loses it unread"),
+        ({"max_bytes": "5000"}, "holds back more than 5,000 bytes"),
+        ({"semantics": "QUEUE"}, "no second one can subscribe"),
+        ({"zero_subscribers": "refuse"}, "publishers get an error from now on"),
+    ],
+)
+def test_what_may_cost_something_is_told_first(admin_client, form, told):
+    topic = TopicFactory(total_partitions=4)
+    with transaction.atomic():
+        for number in range(3):
+            publish(topic.name, number)
+    sequence("default")
+    before = Topic.objects.filter(pk=topic.pk).values().get()
+    asked = change(admin_client, topic, **form)
+    assert told in text_of(asked)
+    assert Topic.objects.filter(pk=topic.pk).values().get() == before
+    assert not OperatorEvent.objects.filter(topic=topic.name).exists()
+
+    done = change(admin_client, topic, **hidden_fields(asked), reason="the disk is full")
+    assert done.url == reverse("admin:pubsub_topic_changelist")
+    (option,) = form
+    assert Topic.objects.filter(pk=topic.pk).values().get()[option] != before[option]
+    assert OperatorEvent.objects.get(topic=topic.name).reason == "the disk is full"
+
+
+def test_what_was_agreed_to_is_no_longer_what_would_happen(admin_client):
+    topic = TopicFactory(total_partitions=8)
+    asked = change(admin_client, topic, total_partitions="2")
+    topic.total_partitions = 6
+    topic.save()
+    again = change(admin_client, topic, **hidden_fields(asked))
+    assert "6 partitions become 2" in text_of(again)
+    assert change(admin_client, topic, **hidden_fields(again)).status_code == 302
+
+
+def test_who_may_only_look_is_asked_nothing(sign_in):
+    topic = TopicFactory(total_partitions=8)
+    assert change(sign_in("view_topic"), topic, total_partitions="2").status_code == 403
 
 
 def test_a_queue_for_several_groups_is_refused_and_says_why(admin_client):
@@ -116,6 +173,24 @@ def test_a_topic_that_something_refers_to_stays(admin_client, refer, reason, sev
     assert f"{topic}: {reason}" in text_of(admin_client.post(address, form))
     admin_client.post(address, {**form, "post": "yes"})
     assert Topic.objects.filter(pk=topic.pk).exists()
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_what_has_become_impossible_since_the_page_that_asked_is_said(admin_client, monkeypatch, several):
+    """It is checked for the page, and again where it is done: in between somebody publishes."""
+    free, taken = TopicFactory(name="a"), TopicFactory(name="b")
+    LogPartitionCounterFactory(topic=taken, entries=1)
+    monkeypatch.setattr(TopicAdmin, "get_deleted_objects", lambda *arguments: ([], {}, set(), []))
+    if several:
+        address = reverse("admin:pubsub_topic_changelist")
+        form = {"action": "delete_selected", "_selected_action": [free.pk, taken.pk]}
+    else:
+        address, form = reverse("admin:pubsub_topic_delete", args=[taken.pk]), {}
+    answer = admin_client.post(address, {**form, "post": "yes"})
+    assert answer.url == address
+    assert said(answer) == ['Topic "b" is not removed: 1 message is in its log. Force it if nobody needs that.']
+    assert Topic.objects.filter(pk__in=(free.pk, taken.pk)).count() == 2, "all of it, or nothing"
+    assert not LogEntry.objects.exists()
 
 
 def test_the_default_topic_stays(admin_client):

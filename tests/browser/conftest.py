@@ -10,6 +10,8 @@ from django.contrib.auth.models import User
 from django.db import connections
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.browser.strictness import serious_findings
+
 ARTIFACTS = Path(__file__).resolve().parents[2] / "artifacts"
 TIMEOUT_MS = 15_000
 
@@ -56,16 +58,28 @@ def page(browser: Browser, live_server) -> Page:
     return page
 
 
-@pytest.fixture
-def signed_in(page: Page) -> Page:
-    """A page on which a superuser has signed in, by hand."""
-    User.objects.create_superuser("operator", password="secret")
+def sign_in(page: Page, name: str) -> Page:
+    """By hand, as a superuser of this name."""
+    User.objects.create_superuser(name, password="secret")
     page.goto("/admin/")
-    page.fill("#id_username", "operator")
+    page.fill("#id_username", name)
     page.fill("#id_password", "secret")
     page.click("input[type=submit]")
     page.wait_for_selector("#user-tools")
     return page
+
+
+@pytest.fixture
+def signed_in(page: Page) -> Page:
+    return sign_in(page, "operator")
+
+
+@pytest.fixture
+def second(browser: Browser, live_server) -> Page:
+    """A second operator, at another machine."""
+    page = browser.new_context(base_url=live_server.url).new_page()
+    page.set_default_timeout(TIMEOUT_MS)
+    return sign_in(page, "second")
 
 
 @pytest.fixture
@@ -82,3 +96,51 @@ def picture(page: Page) -> Callable[[str], None]:
         page.set_viewport_size({"width": 1280, "height": 900})
 
     return take
+
+
+@pytest.fixture
+def strict(settings):
+    settings.MIDDLEWARE = ["tests.browser.strictness.StrictPolicy", *settings.MIDDLEWARE]
+
+
+@pytest.fixture
+def complaints(page):
+    """What the browser's console has to complain about: violations of the policy among it."""
+    found = []
+
+    def note(message):
+        # A browser asks every site for this; whether there is one is the project's affair.
+        if message.type == "error" and not message.location.get("url", "").endswith("/favicon.ico"):
+            found.append(message.text)
+
+    page.on("console", note)
+    page.on("pageerror", lambda error: found.append(str(error)))
+    return found
+
+
+@pytest.fixture
+def operator(strict, complaints, signed_in):
+    return signed_in
+
+
+@pytest.fixture
+def look(operator: Page, picture, complaints) -> Iterator[Callable[[str], None]]:
+    """Looks at the page that is shown as different people see it. What is wrong anywhere is told at the end."""
+    wrong: list[str] = []
+
+    def take(name: str) -> None:
+        picture(name)
+        for how, scheme, width in (("light", "light", 1280), ("dark", "dark", 1280), ("phone", "light", 390)):
+            operator.emulate_media(color_scheme=scheme)
+            operator.set_viewport_size({"width": width, "height": 900})
+            operator.wait_for_function("document.getAnimations().length === 0")  # colours on their way are no colours
+            wrong.extend(f"{name}, {how}: {finding}" for finding in serious_findings(operator))
+            if (needed := operator.evaluate("document.documentElement.scrollWidth")) > width:
+                wrong.append(f"{name}, {how}: {needed} pixels wide")
+        operator.emulate_media(color_scheme="light")
+        operator.set_viewport_size({"width": 1280, "height": 900})
+        wrong.extend(f"{name}: {complaint}" for complaint in complaints)
+        complaints.clear()
+
+    yield take
+    assert not wrong, "\n".join(wrong)

@@ -1,9 +1,8 @@
 """Dead letters in a real browser: found, looked into, repaired, replayed, gone."""
 
 import pytest
-from django.contrib.auth.models import User
 from django.db import connection, transaction
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from pubsub import publish
 from pubsub.models import DeadLetter, OperatorEvent, Subscription, Topic
@@ -75,14 +74,7 @@ def test_find_inspect_edit_replay_gone(signed_in: Page, failed, picture) -> None
     expect(page.locator("#result_list tbody tr")).to_have_count(2)
 
 
-def test_two_operators_press_replay_at_once(signed_in: Page, browser: Browser, live_server, failed, picture) -> None:
-    User.objects.create_superuser("second", password="secret")
-    second = browser.new_context(base_url=live_server.url).new_page()
-    second.goto("/admin/")
-    second.fill("#id_username", "second")
-    second.fill("#id_password", "secret")
-    second.click("input[type=submit]")
-    second.wait_for_selector("#user-tools")
+def test_two_operators_press_replay_at_once(signed_in: Page, second: Page, failed, picture) -> None:
     for page in (signed_in, second):
         page.goto("/admin/pubsub/deadletter/?state=dead")
         page.click("#action-toggle")
@@ -172,3 +164,65 @@ def test_an_empty_list_and_a_narrow_one(signed_in: Page, picture) -> None:
     page.set_viewport_size({"width": 390, "height": 900})
     page.wait_for_load_state("load")
     assert page.evaluate("document.documentElement.scrollWidth <= 390"), "the page itself never scrolls sideways"
+
+
+def tab_to(page: Page, selector: str, most: int = 200) -> None:
+    """Presses the tab key until it is there, and looks whether what has the focus can be seen on the way."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        hidden = page.evaluate(
+            """() => {
+                const it = document.activeElement;
+                const bar = document.querySelector('.pubsub-verbs');
+                if (!bar || bar.contains(it) || !it.getClientRects().length) return false;
+                return it.getBoundingClientRect().top > bar.getBoundingClientRect().top;
+            }"""
+        )
+        assert not hidden, "what has the focus is behind the buttons"
+        if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+            return
+    raise AssertionError(f"The tab key does not lead to {selector}.")
+
+
+def test_letters_are_replayed_edited_and_discarded_by_keyboard_alone(signed_in: Page, failed) -> None:
+    page = signed_in
+    page.goto("/admin/pubsub/deadletter/")
+    tab_to(page, "select[name=action]")
+    page.keyboard.type("Replay")
+    tab_to(page, "tbody .action-select")
+    page.keyboard.press("Space")
+    for _ in range(20):  # back to the button before the list
+        page.keyboard.press("Shift+Tab")
+        if page.evaluate("document.activeElement.matches('.actions button')"):
+            break
+    page.keyboard.press("Enter")
+    expect(page.locator("text=1 event of 1 transaction").first).to_be_visible()
+    tab_to(page, "#id_reason")
+    page.keyboard.type("by keyboard")
+    tab_to(page, "input[value=Replay]")
+    page.keyboard.press("Enter")
+    expect(page.locator(".messagelist .success")).to_contain_text("will be handled again")
+
+    page.goto(f"/admin/pubsub/deadletter/{failed[0].pk}/change/")
+    tab_to(page, ".field-payload_shown summary")
+    page.keyboard.press("Enter")
+    expect(page.locator(".field-payload_shown details").first).not_to_have_attribute("open", "")
+    tab_to(page, "a.pubsub-verb")
+    page.keyboard.press("Enter")
+    expect(page.locator("#id_text")).to_be_visible()
+    tab_to(page, "#id_text")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("7")
+    tab_to(page, "input[name=show]")
+    page.keyboard.press("Enter")
+    expect(page.locator("input[name=store]")).to_be_visible()
+    tab_to(page, "input[name=store]")
+    page.keyboard.press("Enter")
+    expect(page.locator(".messagelist .success")).to_contain_text("The payload is changed")
+    tab_to(page, "button.pubsub-danger")
+    page.keyboard.press("Enter")
+    expect(page.locator("input[value=Discard]")).to_be_visible()
+    tab_to(page, "input[value=Discard]")
+    page.keyboard.press("Enter")
+    expect(page.locator(".messagelist .success")).to_contain_text("1 event of 1 transaction discarded")
+    assert OperatorEvent.objects.filter(reason="by keyboard").exists()

@@ -1,6 +1,5 @@
 """Overview, log, live tail and what is done with groups: in a browser, under a strict policy, by keyboard."""
 
-import datetime as dt
 import os
 import socket
 import subprocess
@@ -9,105 +8,18 @@ import threading
 import time
 
 import pytest
-from django.db import connection, connections, transaction
-from django.utils import timezone
+from django.db import connections, transaction
 from playwright.sync_api import expect
 
-from pubsub import publish, publish_many
-from pubsub.models import ConsumerOffset, DeadLetter, Sample, Subscription, Topic
+from pubsub import publish_many
+from pubsub.models import ConsumerOffset, DeadLetter, Subscription
 from pubsub.sequencing import sequence
-from pubsub.subscribing import Declaration, enrol
+from tests.browser.shop import a_lively_shop
 from tests.browser.strictness import serious_findings
-from tests.factories import DeadLetterFactory, FindingFactory, MemberFactory, OperatorEventFactory, TopicFactory
+from tests.factories import TopicFactory
 from tests.sequencing.helpers import database_url, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def strict(settings):
-    settings.MIDDLEWARE = ["tests.browser.strictness.StrictPolicy", *settings.MIDDLEWARE]
-
-
-@pytest.fixture
-def complaints(page):
-    """What the browser's console has to complain about: violations of the policy among it."""
-    found = []
-
-    def note(message):
-        # A browser asks every site for this; whether there is one is the project's affair.
-        if message.type == "error" and not message.location.get("url", "").endswith("/favicon.ico"):
-            found.append(message.text)
-
-    page.on("console", note)
-    page.on("pageerror", lambda error: found.append(str(error)))
-    return found
-
-
-@pytest.fixture
-def operator(strict, complaints, signed_in):
-    return signed_in
-
-
-def a_lively_shop():
-    """Groups in every state there is, an hour of samples, failures, members."""
-    topic, _ = Topic.objects.get_or_create(name="orders.events", defaults={"total_partitions": 8})
-    other = TopicFactory(name="parcels.events", total_partitions=4)
-    groups = ("emails", "inventory", "analytics", "shipping")
-    for group in groups:
-        enrol([Declaration(topic=topic.name, group=group, handler=print)], "default")
-    enrol([Declaration(topic=other.name, group="tracking", handler=print)], "default")
-    for number in range(1, 121):
-        with transaction.atomic():
-            for type_ in ("order.created", "order.paid"):
-                order = {"order": number, "customer": {"name": "Zoë Köhler", "city": "Köln"}, "total": "49.90"}
-                publish(
-                    "orders.events", order, type=type_, key=f"customer-{number % 20}", metadata={"trace": "4bf92f35"}
-                )
-    with transaction.atomic():
-        publish_many(other.name, ({"payload": {"parcel": n}, "type": "parcel.scanned", "key": n} for n in range(60)))
-    sequence("default")
-    now = timezone.now()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE consumer_offsets AS place SET passed = entries, next_offset = 1000, next_position = 100000, "
-            "updated_at = now() FROM log_partition_counter AS numbered WHERE numbered.topic_id = place.topic_id "
-            "AND numbered.partition_id = place.partition_id AND group_id IN ('emails', 'inventory', 'tracking')"
-        )
-        cursor.execute("UPDATE outbox_message_t SET created_at = created_at - interval '8 minutes'")
-    ConsumerOffset.objects.update(updated_at=now - dt.timedelta(minutes=7))
-    Subscription.objects.filter(group_id="analytics").update(
-        status="PAUSED", status_changed_at=now - dt.timedelta(minutes=40), status_reason="the warehouse moves (olga)"
-    )
-    for group, host in (("emails", "app-1"), ("emails", "app-2"), ("inventory", "app-1"), ("tracking", "app-3")):
-        chosen = other if group == "tracking" else topic
-        MemberFactory(topic=chosen, group_id=group, worker_id=f"{host}-{group}", host=host)
-    for number in range(1, 7):
-        DeadLetterFactory(
-            topic=topic, group_id="emails", c_offset=number, created_at=now - dt.timedelta(minutes=30 - number)
-        )
-    OperatorEventFactory(
-        actor="olga", action="pause", topic=topic.name, group_id="analytics", reason="the warehouse moves"
-    )
-    samples = []
-    for minute in range(60, 0, -1):
-        at = now - dt.timedelta(minutes=minute)
-        samples.append(Sample(topic=topic, tip=240 - 3 * minute - (minute % 7), taken_at=at))
-        samples.append(Sample(topic=other, tip=60 - minute // 2, taken_at=at))
-        samples.append(Sample(topic=topic, group_id="emails", tip=240, lag=(minute * 7) % 11, taken_at=at))
-        samples.append(Sample(topic=topic, group_id="inventory", tip=240, lag=max(0, minute - 30), taken_at=at))
-        if minute < 41:
-            for group in ("shipping", "analytics"):
-                samples.append(Sample(topic=topic, group_id=group, tip=240, lag=240 - 6 * minute, taken_at=at))
-    Sample.objects.bulk_create(samples)
-    for hour in range(24):
-        FindingFactory(
-            run_id="8d7f9a40-0000-4000-8000-000000000001",
-            job="throughput",
-            row_number=hour,
-            data={"hour": f"{hour:02}:00", "events": 100 + (hour * 37) % 160},
-        )
-    return topic
 
 
 def test_the_overview_answers_what_is_stuck_and_where_to_press(operator, picture, complaints):
@@ -182,7 +94,7 @@ def test_a_paused_group_is_found_and_resumed_by_keyboard(operator, picture, comp
     link = page.get_by_role("link", name="Resume or move it")
     link.focus()
     page.keyboard.press("Enter")
-    page.get_by_role("link", name="analytics").first.click()
+    expect(page.locator("#content h2").first).to_have_text("analytics ← orders.events")
     picture("subscription-paused")
     assert serious_findings(page) == []
     page.get_by_role("link", name="Resume…").focus()
@@ -212,6 +124,35 @@ def test_a_group_is_moved_after_a_look_at_its_new_lag(operator, picture, complai
     assert serious_findings(page) == []
     page.click("input[name=confirmed]")
     expect(page.locator(".messagelist .success")).to_contain_text("it is now 120 events behind")
+    assert complaints == []
+
+
+def test_two_operators_press_the_same_verb(operator, second, complaints):
+    a_lively_shop()
+    address = f"/admin/pubsub/subscription/{Subscription.objects.get(group_id='shipping').pk}/do"
+    for page in (operator, second):
+        page.goto(f"{address}/seek/")
+        page.select_option("#id_to", "by")
+        page.fill("#id_by", "10")
+        page.fill("#id_partitions", "0")
+        page.click("text=Show what it would do…")
+        expect(page.locator(".pubsub-what")).to_contain_text("it would be 14")
+    operator.click("input[name=confirmed]")
+    expect(operator.locator(".messagelist .success")).to_contain_text("it is now 14 events behind")
+    second.click("input[name=confirmed]")
+    expect(second.locator(".errorlist")).to_contain_text("operator has moved the group meanwhile")
+    expect(second.locator(".pubsub-what")).to_contain_text("The group is 14 events behind; it would be 4.")
+    assert ConsumerOffset.objects.get(group_id="shipping", partition_id=0).passed == 10
+
+    for page in (operator, second):
+        page.goto(f"{address}/pause/")
+    second.fill("#id_reason", "the depot is closed")
+    second.click(".pubsub-ask input[type=submit]")
+    expect(second.locator(".messagelist .success")).to_have_text("Group shipping on orders.events is paused.")
+    operator.click(".pubsub-ask input[type=submit]")
+    expect(operator.locator(".messagelist .warning")).to_contain_text(
+        "somebody was faster: shipping on orders.events is paused already (the depot is closed (second))."
+    )
     assert complaints == []
 
 

@@ -1,0 +1,100 @@
+"""What is asked before something is done with a group: why, and for a move where to."""
+
+import datetime as dt
+from typing import Any
+
+from django import forms
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from .. import operating
+
+WAIT_S = 5
+"""How long a press waits for what a worker has in hand, where that was asked for."""
+
+
+class ReasonForm(forms.Form):
+    """Why, and whether by force: `can_force` says what that means; empty: there is nothing to force."""
+
+    reason = forms.CharField(
+        label=gettext_lazy("Why"),
+        required=False,
+        max_length=1000,
+        help_text=gettext_lazy("For whoever looks later; it is kept in the journal."),
+    )
+    force = forms.BooleanField(required=False)
+
+    def __init__(self, *args: Any, can_force: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if can_force:
+            self.fields["force"].label = can_force
+        else:
+            del self.fields["force"]
+
+
+class SeekForm(ReasonForm):
+    """Where to move a group, and in which partitions."""
+
+    TO = (
+        ("latest", gettext_lazy("behind everything that is published by then")),
+        ("earliest", gettext_lazy("to the oldest message that is still there")),
+        ("offset", gettext_lazy("to an offset")),
+        ("time", gettext_lazy("to the first message at or after a time")),
+        ("by", gettext_lazy("by a number of events in each partition; below zero: back")),
+        ("older", gettext_lazy("beyond what is older than some hours, and never back")),
+    )
+    field_order = ("to", "offset", "time", "by", "older", "partitions", "force", "reason")
+
+    to = forms.ChoiceField(label=gettext_lazy("Move it"), choices=TO)
+    offset = forms.IntegerField(label=gettext_lazy("Offset"), required=False, min_value=1)
+    time = forms.DateTimeField(
+        label=gettext_lazy("Time"),
+        required=False,
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
+    )
+    by = forms.IntegerField(label=gettext_lazy("Number of events"), required=False)
+    older = forms.FloatField(label=gettext_lazy("Hours"), required=False, min_value=0)
+    partitions = forms.CharField(
+        label=gettext_lazy("Only in partitions"),
+        required=False,
+        help_text=gettext_lazy("Their numbers, with commas between; empty: in all."),
+    )
+
+    def clean_partitions(self) -> list[int] | None:
+        text = self.cleaned_data["partitions"].strip()
+        parts = [part.strip() for part in text.split(",")]
+        if text and not all(part.isascii() and part.isdecimal() for part in parts):
+            raise forms.ValidationError(_("Numbers with commas between were expected, such as 0, 3."))
+        return [int(part) for part in parts] if text else None
+
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or {}
+        to = cleaned.get("to")
+        if to in ("offset", "time", "by", "older") and to not in self.errors and cleaned.get(to) is None:
+            self.add_error(to, _("This is needed for the choice above."))
+        if to == "older" and cleaned.get("partitions") is not None:
+            self.add_error("partitions", _("What is old is left out in all partitions."))
+        return cleaned
+
+    def preview(self, topic: str, group: str, using: str) -> list[operating.Move]:
+        if self.cleaned_data["to"] == "older":
+            return operating.preview_force_complete(topic, group, using=using, **self._older)
+        return operating.preview_seek(topic, group, using=using, **self._target)
+
+    def run(self, topic: str, group: str, **given: Any) -> list[operating.Move]:
+        given |= {"force": self.cleaned_data["force"], "wait_s": WAIT_S}
+        if self.cleaned_data["to"] == "older":
+            return operating.force_complete(topic, group, **self._older, **given)
+        return operating.seek(topic, group, **self._target, **given)
+
+    @property
+    def _older(self) -> dict[str, Any]:
+        return {"older_than": dt.timedelta(hours=self.cleaned_data["older"])}
+
+    @property
+    def _target(self) -> dict[str, Any]:
+        chosen = self.cleaned_data
+        target: dict[str, Any] = {"partitions": chosen["partitions"]}
+        if chosen["to"] == "by":
+            return {**target, "by": chosen["by"]}
+        return {**target, "to": chosen["to"] if chosen["to"] in ("latest", "earliest") else chosen[chosen["to"]]}
