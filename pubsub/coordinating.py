@@ -18,7 +18,7 @@ from .sequencing import move_due_messages, sequence_on
 
 logger = logging.getLogger("pubsub.coordinating")
 
-SHORTEST_PAUSE_S, PAUSE_PER_MESSAGE_S, LONGEST_PAUSE_S = 0.002, 0.0002, 0.01
+SHORTEST_PAUSE_S, PAUSE_PER_MESSAGE_S, LONGEST_PAUSE_S = 0.002, 0.0002, 0.05
 """From the beginning of a pass that found something to the next one: the busier, the longer."""
 
 STOP_LOOK_S = 0.5
