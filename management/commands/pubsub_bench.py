@@ -19,7 +19,7 @@ Table = dict[str, dict[str, float]]
 
 MEANINGFUL = {
     "publish": ("clients", "batch", "payload_bytes", "work_ms", "seconds", "rounds"),
-    "consume": ("events", "groups", "consumers", "batch", "payload_bytes", "delivery", "rounds"),
+    "consume": ("events", "together", "groups", "consumers", "batch", "payload_bytes", "delivery", "rounds"),
     "fanout": ("writers", "together", "groups", "consumers", "batch", "payload_bytes", "seconds", "rounds"),
     "wake": ("count", "rounds"),
     "latency": ("count", "rounds"),
@@ -27,8 +27,8 @@ MEANINGFUL = {
 HEADINGS = {
     "publish": "{clients} clients, {batch} events of {payload_bytes} bytes a transaction",
     "consume": (
-        "{groups} groups, {consumers} consumers each, of {events} events of {payload_bytes} bytes, {batch} in a batch, "
-        "{delivery}"
+        "{groups} groups, {consumers} consumers each, of {events} events of {payload_bytes} bytes, {together} a "
+        "transaction, {batch} in a batch, {delivery}"
     ),
     "fanout": (
         "{writers} writers, {together} events of {payload_bytes} bytes a transaction; {groups} groups with {consumers} "
@@ -83,6 +83,12 @@ class Command(BaseCommand):
         publish.add_argument("--copy", action="store_true", help="also compare with a raw COPY, for large batches")
         consume = subjects.add_parser("consume", help="events a second that consumers drain a backlog by")
         consume.add_argument("--events", type=whole_number(1), default=100_000, help="the backlog (default: 100000)")
+        consume.add_argument(
+            "--together",
+            type=whole_number(1),
+            default=10,
+            help="events of a publisher's transaction, to whose end a batch goes on (default: 10)",
+        )
         consume.add_argument("--groups", type=whole_number(1), default=1, help="that read all of it (default: 1)")
         consume.add_argument("--consumers", type=whole_number(1), default=1, help="processes of each (default: 1)")
         consume.add_argument("--batch", type=whole_number(1), default=100, help="events in a batch (default: 100)")
@@ -154,6 +160,7 @@ class Command(BaseCommand):
         return consuming.compare(
             using=options["database"],
             events=options["events"],
+            together=options["together"],
             size=options["payload_bytes"],
             groups=options["groups"],
             consumers=options["consumers"],

@@ -23,22 +23,19 @@ from pubsub.worker import Worker
 from .publishing import TOPIC, open_raw, payload_of
 from .rounds import wal_position
 
-TOGETHER = 10
-"""Events of one publisher's transaction. A batch goes on to the end of one, so they must be few to keep it its size."""
-
 AT_ONCE = 10_000
 """Events that are numbered at once."""
 
 
-def fill(*, using: str, events: int, size: int, groups: int, say: Callable[[str], None]) -> float:
+def fill(*, using: str, events: int, together: int, size: int, groups: int, say: Callable[[str], None]) -> float:
     """Publishes the backlog, and copies it into one table for the raw readers. Returns the bytes of WAL of an event."""
     payload = payload_of(size)
     before = wal_position(using)
     for first in range(0, events, AT_ONCE):
         say(f"publishing: {first:,} of {events:,}")
         upto = min(first + AT_ONCE, events)
-        for begin in range(first, upto, TOGETHER):
-            numbers = range(begin, min(begin + TOGETHER, upto))
+        for begin in range(first, upto, together):
+            numbers = range(begin, min(begin + together, upto))
             with transaction.atomic(using=using):
                 publish_many(
                     TOPIC, ({"payload": payload, "type": "order.placed", "key": str(n)} for n in numbers), using=using
@@ -65,6 +62,7 @@ def compare(
     *,
     using: str,
     events: int,
+    together: int,
     size: int,
     groups: int,
     consumers: int,
@@ -75,7 +73,7 @@ def compare(
 ) -> dict[str, dict[str, float]]:
     """Events a second, in turns, each event as often as groups read it. The WAL of an event is that of publishing it,
     numbering it and passing it to all groups."""
-    published = fill(using=using, events=events, size=size, groups=groups, say=say)
+    published = fill(using=using, events=events, together=together, size=size, groups=groups, say=say)
     rates: dict[str, list[float]] = {"consume": [], "raw reader": []}
     passed: list[float] = []
     for number in range(1, rounds + 1):
