@@ -34,6 +34,12 @@ WRITING = {
     "spark.sql.maxConcurrentOutputFileWriters": "4",
 }
 
+OPTIONS = {
+    "compression": "zstd",
+    "parquet.compression.codec.zstd.level": "1",
+    "maxRecordsPerFile": str(ROWS_OF_FILE),
+}
+
 NEVER_TWICE = ("c_offset", "position", "event_id", "payload", "created_at")
 """Columns in which a dictionary is work for nothing."""
 
@@ -125,15 +131,10 @@ def _next(there: Sequence[Piece], extent: Extent, *, allow_gap: bool, using: str
             f"The archive of {name} ends at offset {last.last}, and the log at {extent.tip}: the database is not "
             f"the one that was archived, or an older copy of it. Archive it to another folder."
         )
-    with connections[using].cursor() as cursor:
-        cursor.execute(
-            "SELECT event_id::text FROM outbox_log_v WHERE topic_id = %s AND c_offset = %s",
-            [extent.topic_id, last.last],
-        )
-        found = cursor.fetchone()
-    if found and found[0] != last.last_event_id:
+    found = _event_id_at(extent.topic_id, last.last, using)
+    if found and found != last.last_event_id:
         raise ArchiveBroken(
-            f"Offset {last.last} of {name} is event {last.last_event_id} in the archive and {found[0]} in the log: the "
+            f"Offset {last.last} of {name} is event {last.last_event_id} in the archive and {found} in the log: the "
             f"database is not the one that was archived. Archive it to another folder."
         )
     if last.last + 1 < extent.oldest and not allow_gap:
@@ -143,6 +144,15 @@ def _next(there: Sequence[Piece], extent: Extent, *, allow_gap: bool, using: str
             f"not count. --allow-gap goes on without them."
         )
     return max(last.last + 1, extent.oldest)
+
+
+def _event_id_at(topic_id: int, offset: int, using: str) -> str | None:
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            "SELECT event_id::text FROM outbox_log_v WHERE topic_id = %s AND c_offset = %s", [topic_id, offset]
+        )
+        found = cursor.fetchone()
+    return found[0] if found else None
 
 
 class Writer:
@@ -155,7 +165,8 @@ class Writer:
         self.reached = reached
 
     def write_log(self, piece: LogRange, using: str) -> Piece:
-        return self._write(read_ranges(self.session, [piece], using=using), piece.first, piece.last)
+        frame = read_ranges(self.session, [piece], using=using)
+        return self._write(frame, piece.first, piece.last, str(_event_id_at(piece.topic_id, piece.last, using)))
 
     def merge(self, range_size: int, together: int) -> list[Piece]:
         """Puts small neighbours together, and leaves the old files for a while to whoever reads them."""
@@ -170,7 +181,7 @@ class Writer:
                 .repartition(f.to_date("created_at"), f.floor(f.col("c_offset") / ROWS_OF_FILE))
                 .sortWithinPartitions("created_at", "c_offset")
             )
-            merged.append(self._write(frame, run[0].first, run[-1].last))
+            merged.append(self._write(frame, run[0].first, run[-1].last, run[-1].last_event_id))
             self.reached("merged")
         return merged
 
@@ -191,21 +202,19 @@ class Writer:
                 self.folder.remove(path)
         self.folder.remove(f"{self.archive.path}/_staging")
 
-    def _write(self, frame: "DataFrame", first: int, last: int) -> Piece:
+    def _write(self, frame: "DataFrame", first: int, last: int, last_event_id: str) -> Piece:
         from pyspark.sql import functions as f
 
         staging = f"{self.archive.path}/_staging/{uuid.uuid4()}"
-        writer = frame.withColumn("date", f.date_format("created_at", "yyyy-MM-dd")).write.partitionBy("date")
+        writer = frame.withColumn("date", f.to_date("created_at")).write.partitionBy("date")
         for column in NEVER_TWICE:
             writer = writer.option(f"parquet.enable.dictionary#{column}", "false")
+        for name, value in OPTIONS.items():
+            writer = writer.option(name, value)
         with self._settings(WRITING):
-            (
-                writer.option("compression", "zstd")
-                .option("maxRecordsPerFile", ROWS_OF_FILE)
-                .parquet(self.folder.full(staging))
-            )
+            writer.parquet(self.folder.full(staging))
         self.reached("staged")
-        piece = self._named(staging, first, last)
+        piece = self._named(staging, first, last, last_event_id)
         self.folder.settle([f"{self.archive.path}/{file.path}" for file in piece.files])
         self.folder.remove(staging)
         self.reached("named")
@@ -224,7 +233,7 @@ class Writer:
             for name, value in before.items():
                 self.session.conf.set(name, value)
 
-    def _named(self, staging: str, first: int, last: int) -> Piece:
+    def _named(self, staging: str, first: int, last: int, last_event_id: str) -> Piece:
         """Checks what was staged, and moves it to where it stays."""
         from pyspark.sql import functions as f
 
@@ -240,7 +249,6 @@ class Writer:
             .collect()
         )
         self._check(of_files, first, last)
-        (last_event,) = staged.filter(f.col("c_offset") == last).select("event_id").collect()
         self.reached("checked")
         run, files = uuid.uuid4().hex[:8], []
         parts = {_place(row.file): row for row in of_files}
@@ -261,7 +269,7 @@ class Writer:
             topic=self.archive.topic,
             first=first,
             last=last,
-            last_event_id=last_event.event_id,
+            last_event_id=last_event_id,
             written_at=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
             files=sorted(files, key=lambda file: (file.date, file.first)),
         )
