@@ -1,8 +1,7 @@
 """The states of a subscription, and how one becomes another.
 
 ACTIVE ⇄ PAUSED          operators
-ACTIVE → DEAD            the system: all members have missed their heartbeats, or a cap was reached
-PAUSED → DEAD            the system: a cap was reached
+ACTIVE → DEAD            the system: all members have missed their heartbeats
 DEAD   → ACTIVE          operators; the system, when a member is back
 DEAD   → PAUSED          operators
 any    → CANCELLED       operators; the system, for one that has expired. Nothing leads back: it can only be removed
@@ -36,7 +35,6 @@ BY_OPERATORS = frozenset(
 BY_THE_SYSTEM = frozenset(
     {
         (Status.ACTIVE, Status.DEAD),
-        (Status.PAUSED, Status.DEAD),
         (Status.DEAD, Status.ACTIVE),
         (Status.ACTIVE, Status.CANCELLED),
         (Status.PAUSED, Status.CANCELLED),
