@@ -8,16 +8,11 @@ have the cursor's epoch: an acknowledgement that comes too late finds another on
 
 import itertools
 import logging
-import random
-import selectors
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import psycopg
 from django.db import connections, transaction
 
 from . import setting_aside
@@ -28,71 +23,11 @@ from .errors import LeaseLost, WorkerDied
 from .failures import is_the_handlers
 from .guarding import died, most_attempts, settle, settle_what_is_left
 from .handling import check_left_outside, connect_anew, handle, was_closed
-from .reading import BatchOfEntries, Entry, Place, PlaceKey, PublishedTogether, Reader, by_transaction, lock_cursor
+from .leases import ALIVE, Lease, LeaseKeeper
+from .reading import BatchOfEntries, Entry, Place, PublishedTogether, Reader, by_transaction, lock_cursor
 from .sql import load
-from .wakeup import can_listen, dedicated_connection
 
 logger = logging.getLogger("pubsub.leasing")
-
-ALIVE = 0x70756274
-"""The family of advisory locks by which others see that a worker is still connected."""
-
-WAIT_TO_BE_SEEN_S = 1
-"""How long a worker waits for that lock before it takes a lease. One that dies without it is believed to live on."""
-
-
-@dataclass(kw_only=True, eq=False)
-class Lease:
-    """A worker's claim on a place, from taking it to acknowledging."""
-
-    place: Place
-    epoch: int
-    next_offset: int
-    """Where the cursor stands."""
-    attempt: int
-    entries: list[Entry]
-    """What was read when it was taken. A long transaction goes on behind it."""
-    is_whole: bool
-    runs_out_at: float
-    """By this process's own clock, if nobody renews it."""
-    renew: Callable[["Lease"], None]
-    letters: setting_aside.Letters | None = None
-    """What is tried again, where that is what it was taken for."""
-    lost: bool = False
-    taken_over: bool = False
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return {**self.place.parameters, "epoch": self.epoch, "next_offset": self.next_offset}
-
-    def all_entries(self) -> Iterator[Entry]:
-        """In a transaction that is longer than what was read at first, the rest is read while it is handled."""
-        yield from self._watched(self.entries if self.letters is None else self.letters)
-        if not self.is_whole:
-            transaction_id = self.entries[-1].transaction_id
-            chunk: Sequence[Entry] = self.entries
-            while chunk:
-                chunk = self._read_on(chunk[-1].position + 1)
-                for entry in self._watched(chunk):
-                    if entry.transaction_id != transaction_id:
-                        return
-                    yield entry
-
-    def _read_on(self, position: int) -> Sequence[Entry]:
-        # A handler may close the connection, so that nothing of it can be kept from one chunk to the next.
-        size = len(self.entries)
-        with connections[self.place.using].cursor() as cursor:
-            return list(itertools.islice(Reader(cursor, self.place, position, size), size))
-
-    def _watched(self, entries: Iterable[Entry]) -> Iterator[Entry]:
-        for entry in entries:
-            if time.monotonic() > self.runs_out_at:
-                self.renew(self)  # the process has stood still, or nobody has been able to renew
-            if self.lost:
-                raise LeaseLost(
-                    f"{self.place}: another worker has taken over, from offset {entry.offset} on or before."
-                )
-            yield entry
 
 
 @dataclass(kw_only=True)
@@ -102,100 +37,16 @@ class Leaseholder:
     using: str
     worker_id: str
     lease_s: float = field(default_factory=lambda: conf().lease_s)
-    _held: dict[PlaceKey, Lease] = field(default_factory=dict)
-    _lock_key: int | None = None
-    _seen: threading.Event = field(default_factory=threading.Event)
-    """Others can see that this worker lives, as well as they ever will."""
-    _stopping: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
-    _bell: tuple[socket.socket, socket.socket] | None = None
-    """To interrupt the thread's waiting: what is written into the first end arrives at the second."""
+    _keeper: LeaseKeeper = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._keeper = LeaseKeeper(using=self.using, lease_s=self.lease_s)
 
     def start(self) -> None:
-        if self._thread is None:
-            self._bell = socket.socketpair()
-            self._thread = threading.Thread(target=self._run, name="pubsub-leases", daemon=True)
-            self._thread.start()
+        self._keeper.start()
 
     def stop(self) -> None:
-        self._stopping.set()
-        if self._thread and self._bell:
-            self._bell[0].send(b"!")
-            self._thread.join()
-            for end in self._bell:
-                end.close()
-            self._thread = self._bell = None
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                with dedicated_connection(self.using) as connection:
-                    self._show_alive(connection)
-                    self._renew(connection, self._all_held())
-                    self._seen.set()
-                    while not self._stopping.is_set():
-                        self._wait_or_hear_from(connection, self.lease_s / 3)
-                        self._renew(connection, self._all_held())
-            except psycopg.Error as error:
-                logger.warning("leases cannot be renewed (%s); connecting again", error)
-            except Exception:
-                logger.exception("renewing leases failed; starting again")
-            self._lock_key = None
-            if not self._seen.is_set():
-                self._stopping.wait(self.lease_s / 10)
-            self._seen.clear()
-
-    def _wait_or_hear_from(self, connection: psycopg.Connection[Any], seconds: float) -> None:
-        """Raises as soon as the connection is cut off: until there is another one, others believe this worker dead."""
-        assert self._bell  # noqa: S101 - start() has made it
-        with selectors.DefaultSelector() as selector:
-            session = selector.register(connection, selectors.EVENT_READ)
-            selector.register(self._bell[1], selectors.EVENT_READ)
-            if any(heard is session for heard, _ in selector.select(seconds)):
-                connection.execute("SELECT")
-
-    def _show_alive(self, connection: psycopg.Connection[Any]) -> None:
-        if can_listen(connection):
-            key = random.randrange(2**31)  # noqa: S311
-            connection.execute("SELECT pg_advisory_lock(%s, %s)", [ALIVE, key])
-            self._lock_key = key
-
-    def _all_held(self) -> list[Lease]:
-        return list(self._held.values())
-
-    def _renew_one(self, lease: Lease) -> None:
-        with connections[lease.place.using].cursor() as cursor:
-            self._renew(cursor, [lease])
-
-    def _renew(self, session: Any, held: Sequence[Lease]) -> None:
-        """On a connection or a cursor, in autocommit."""
-        if not held:
-            return
-        runs_out_at = time.monotonic() + self.lease_s
-        groups, topics, partitions, epochs = zip(*((*lease.place.key, lease.epoch) for lease in held), strict=True)
-        parameters = {
-            "groups": list(groups),
-            "topics": list(topics),
-            "partitions": list(partitions),
-            "epochs": list(epochs),
-            "lock_key": self._lock_key,
-            "lease_s": self.lease_s,
-        }
-        renewed = set()
-        # One after the other has its claim moved on where the default isolation is strict: then once more.
-        for again in (True, True, False):
-            try:
-                answer = session.execute(load("renew_claims"), parameters) or session
-                renewed = {tuple(row) for row in answer.fetchall()}
-                break
-            except psycopg.errors.SerializationFailure:
-                if not again:
-                    raise
-        for lease in held:
-            if lease.place.key in renewed:
-                lease.runs_out_at = runs_out_at
-            else:
-                lease.lost = True
+        self._keeper.stop()
 
     def consume(self, place: Place, batch_size: int) -> Batch:
         """Handles the next batch of a partition; nothing where another worker has it."""
@@ -210,7 +61,7 @@ class Leaseholder:
             settle(place, lambda: self._take_attempt_back(lease))
             return Batch()
         finally:
-            self._held.pop(place.key, None)
+            self._keeper.held.pop(place.key, None)
         logger.debug(
             "%s: passed %d events",
             place,
@@ -221,8 +72,7 @@ class Leaseholder:
 
     def _prepare(self, place: Place) -> None:
         settle_what_is_left(place)
-        if self._thread:
-            self._seen.wait(WAIT_TO_BE_SEEN_S)
+        self._keeper.wait_until_seen()
 
     def _take(self, place: Place, batch_size: int) -> Lease | None:
         at_most_once = place.declared.delivery is Delivery.AT_MOST_ONCE
@@ -252,14 +102,14 @@ class Leaseholder:
                 entries=entries,
                 is_whole=at_most_once or len(entries) < most,
                 runs_out_at=time.monotonic() + self.lease_s,
-                renew=self._renew_one,
+                renew=self._keeper.renew,
                 taken_over=claim is not None,
             )
             last = max(entries[-1].offset, claim.last_offset if claim else 0)
             self._claim(cursor, lease, first=entries[0].offset, last=last)
             if at_most_once:
                 self._move(cursor, lease, entries[-1], len(entries), keep=True, keep_range=True)
-        self._held[place.key] = lease
+        self._keeper.held[place.key] = lease
         return lease
 
     def _handle(self, lease: Lease, batch_size: int) -> Batch:
@@ -438,7 +288,7 @@ class Leaseholder:
                 "first_offset": first,
                 "last_offset": last,
                 "worker_id": self.worker_id,
-                "lock_key": self._lock_key,
+                "lock_key": self._keeper.lock_key,
                 "attempts": lease.attempt,
                 "lease_s": self.lease_s,
             },
@@ -487,10 +337,10 @@ class Leaseholder:
                 letters=letters,
                 is_whole=True,
                 runs_out_at=time.monotonic() + self.lease_s,
-                renew=self._renew_one,
+                renew=self._keeper.renew,
             )
             self._claim(cursor, lease, first=first.offset, last=last.offset)
-        self._held[place.key] = lease
+        self._keeper.held[place.key] = lease
         error: BaseException | None = None
         try:
             handle(place, lease.all_entries(), at_once=at_once, attempt=lease.attempt)
@@ -505,7 +355,7 @@ class Leaseholder:
             error = raised
             connect_anew(place.using)
         finally:
-            self._held.pop(place.key, None)
+            self._keeper.held.pop(place.key, None)
         try:
             self._end_retry(lease, letters, error)
         except Exception:

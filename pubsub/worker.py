@@ -22,7 +22,8 @@ from .delivery import Delivery
 from .errors import PubSubError
 from .failures import is_transient
 from .housekeeping import Housekeeper
-from .leasing import ALIVE, Leaseholder
+from .leases import ALIVE
+from .leasing import Leaseholder
 from .members import Membership
 from .models import ConsumerOffset
 from .reading import Place, PlaceKey

@@ -16,7 +16,8 @@ from urllib.parse import quote
 from django.db import connection, connections, transaction
 
 from pubsub import publish, publish_many
-from pubsub.leasing import ALIVE, Leaseholder
+from pubsub.leases import ALIVE
+from pubsub.leasing import Leaseholder
 from pubsub.models import Claim, ConsumerLag, ConsumerOffset, DeadLetter, Topic
 from pubsub.reading import Place
 from pubsub.sequencing import sequence

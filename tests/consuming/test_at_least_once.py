@@ -11,7 +11,7 @@ from psycopg.errors import AdminShutdown, DeadlockDetected
 
 from pubsub import Backoff, Delivery, Event, Reject, RetryLater, dead_letters
 from pubsub.errors import LeaseLost
-from pubsub.leasing import Lease
+from pubsub.leases import Lease
 from pubsub.models import Attempt, Claim, ConsumerOffset, DeadLetter
 
 from ..handlers import Recorder, declare, drain
@@ -221,7 +221,7 @@ def test_a_zombie_changes_nothing_and_stops_before_its_next_event() -> None:
         other = place_of(leased(of_second))
         passed = [second.consume(other, 4).passed for _ in range(3)]
         assert passed == [1, 1, 1], "one transaction at a time, where somebody may have died"
-        first._held[place.key].runs_out_at = 0.0  # by its own clock too, the zombie's lease has run out
+        first._keeper.held[place.key].runs_out_at = 0.0  # by its own clock too, the zombie's lease has run out
         go_on.set()
         assert running.result().passed == 0
         assert of_zombie == [0, 1]
@@ -334,7 +334,7 @@ def test_one_that_nobody_renewed_asks_before_its_next_event_whether_it_still_has
 
     def handler(event: Event) -> None:
         seen.append(event.payload)
-        one._held[place.key].runs_out_at = 0.0
+        one._keeper.held[place.key].runs_out_at = 0.0
 
     place = place_of(leased(handler))
     with leaseholder("one", renews=False) as one:
@@ -356,7 +356,7 @@ def test_taken_over_at_once_when_the_connection_drops_otherwise_when_the_lease_e
     one = leaseholder("one")
     with leaseholder("two") as two:
         with one as first:
-            while first._lock_key is None:
+            while first._keeper.lock_key is None:
                 died.wait(0.01)
             died.clear()
             lease = first._take(place, 10)
