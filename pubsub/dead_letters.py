@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from django.db import OperationalError, connections, transaction
+from django.utils.translation import gettext as _
 
 from .choosing import Matching
 from .errors import LettersInUse
@@ -123,7 +124,7 @@ def act(
             state = getattr(error.__cause__, "sqlstate", None)
             if state == "55P03":
                 raise LettersInUse(
-                    "Nothing was changed: a worker is trying some of these events at this moment. Try again shortly."
+                    _("Nothing was changed: a worker is trying some of these events at this moment. Try again shortly.")
                 ) from error
             if state not in ("40001", "40P01") or not remaining:
                 raise

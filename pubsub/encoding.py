@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
+from django.utils.translation import gettext as _
 
 from .conf import conf
 from .errors import InvalidEvent
@@ -26,7 +27,10 @@ def to_json(field: str, value: Any) -> str:
     try:
         text = _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidEvent(_find_fault(field, value) or f"{field} cannot be written as JSON: {error}.") from error
+        raise InvalidEvent(
+            _find_fault(field, value)
+            or _("%(place)s cannot be written as JSON: %(error)s.") % {"place": field, "error": error}
+        ) from error
     if "\\u0000" in text or not text.isascii() or text.count("[") + text.count("{") > DEEPEST:
         # Rare enough to look closely: the escape may also be a backslash of the user's.
         fault = _find_fault(field, value)
@@ -35,8 +39,11 @@ def to_json(field: str, value: Any) -> str:
     limit = conf().max_payload_bytes
     if len(text) * 4 > limit and len(text.encode()) > limit:
         raise InvalidEvent(
-            f"{field} has {len(text.encode()):,} bytes as JSON; at most {limit:,} are allowed. Store it elsewhere and "
-            f'publish a reference, or raise PUBSUB["max_payload_bytes"].'
+            _(
+                "%(place)s has %(size)s bytes as JSON; at most %(limit)s are allowed. Store it elsewhere and publish a "
+                'reference, or raise PUBSUB["max_payload_bytes"].'
+            )
+            % {"place": field, "size": f"{len(text.encode()):,}", "limit": f"{limit:,}"}
         )
     return text
 
@@ -51,31 +58,41 @@ def check_text(field: str, value: str) -> str:
 
 def _fault_of_text(place: str, text: str) -> str | None:
     if "\x00" in text:
-        return f"{place} contains the character \\u0000, which PostgreSQL cannot store; remove it."
+        return _("%(place)s contains the character \\u0000, which PostgreSQL cannot store; remove it.") % {
+            "place": place
+        }
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
-            return f"{place} contains half of a surrogate pair, which is not a character; repair or remove it."
+            return _("%(place)s contains half of a surrogate pair, which is not a character; repair or remove it.") % {
+                "place": place
+            }
     return None
 
 
 def _find_fault(place: str, value: Any, depth: int = 0) -> str | None:
     if depth > DEEPEST:
-        return f"payload or metadata is nested more than {DEEPEST} deep, or contains itself."
+        return _("payload or metadata is nested more than %(n)s deep, or contains itself.") % {"n": DEEPEST}
     match value:
         case str():
             return _fault_of_text(place, value)
         case float() if not math.isfinite(value):
-            return f"{place} is {value}, which JSON does not know; send null or a string."
+            return _("%(place)s is %(value)s, which JSON does not know; send null or a string.") % {
+                "place": place,
+                "value": value,
+            }
         case dict():
             for key, item in value.items():
                 if not isinstance(key, str | int | float | bool | None):
-                    return f"{place} has a key of type {type(key).__name__} ({key!r}); keys must be strings."
-                fault = _fault_of_text(f"a key of {place}", str(key)) or _find_fault(
-                    f'{place}["{key}"]', item, depth + 1
-                )
-                if fault:
+                    return _("%(place)s has a key of type %(type)s (%(key)r); keys must be strings.") % {
+                        "place": place,
+                        "type": type(key).__name__,
+                        "key": key,
+                    }
+                if _fault_of_text(place, str(key)):  # asked first: nothing is put into words for a key without fault
+                    return _fault_of_text(_("a key of %(place)s") % {"place": place}, str(key))
+                if fault := _find_fault(f'{place}["{key}"]', item, depth + 1):
                     return fault
             return None
         case list() | tuple():
@@ -86,5 +103,9 @@ def _find_fault(place: str, value: Any, depth: int = 0) -> str | None:
     try:
         _encode(value)
     except (TypeError, ValueError) as error:
-        return f"{place} is a {type(value).__name__}, which cannot be written as JSON: {error}."
+        return _("%(place)s is a %(type)s, which cannot be written as JSON: %(error)s.") % {
+            "place": place,
+            "type": type(value).__name__,
+            "error": error,
+        }
     return None

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.db import connections, router, transaction
+from django.utils.translation import gettext as _
 
 from . import wakeup
 from .conf import conf
@@ -102,7 +103,7 @@ def publish_many(topic: str, events: Iterable[Mapping[str, Any]], *, using: str 
                     event = {**event, "metadata": _with(act.metadata, event.get("metadata"))}
                 yield _checked(topic_number, **event)
             except InvalidEvent as error:
-                raise InvalidEvent(f"Event {number}: {error}") from error
+                raise InvalidEvent(_("Event %(n)s: %(error)s") % {"n": number, "error": error}) from error
             act.count = number
 
     # In a savepoint, so that an invalid event among many leaves none of them even where the error is caught.
@@ -230,21 +231,24 @@ def _checked(
     to_group: Any = None,
 ) -> _Checked:
     if not isinstance(type, str):
-        raise InvalidEvent(f"type must be a string such as 'order.created', not {type!r}.")
+        raise InvalidEvent(_("type must be a string such as 'order.created', not %(value)r.") % {"value": type})
     if metadata is not None and not isinstance(metadata, dict):
         if not isinstance(metadata, Mapping):
-            raise InvalidEvent(f"metadata must be a mapping, not {metadata!r}.")
+            raise InvalidEvent(_("metadata must be a mapping, not %(value)r.") % {"value": metadata})
         metadata = dict(metadata)
     if deliver_at is not None and (not isinstance(deliver_at, dt.datetime) or deliver_at.tzinfo is None):
         raise InvalidEvent(
-            f"deliver_at must be a datetime with a time zone, such as timezone.now() + timedelta(hours=1), "
-            f"not {deliver_at!r}."
+            _(
+                "deliver_at must be a datetime with a time zone, such as timezone.now() + timedelta(hours=1), "
+                "not %(value)r."
+            )
+            % {"value": deliver_at}
         )
     dedup_key = _text("dedup_key", dedup_key) or None
     if dedup_key and len(dedup_key.encode()) > LONGEST_DEDUP_KEY:
         raise InvalidEvent(
-            f"dedup_key has {len(dedup_key.encode()):,} bytes; at most {LONGEST_DEDUP_KEY:,} are allowed. Use a digest "
-            f"of it, such as its SHA-256."
+            _("dedup_key has %(size)s bytes; at most %(limit)s are allowed. Use a digest of it, such as its SHA-256.")
+            % {"size": f"{len(dedup_key.encode()):,}", "limit": f"{LONGEST_DEDUP_KEY:,}"}
         )
     row = (
         topic_number,
@@ -264,7 +268,9 @@ def _text(field: str, value: Any) -> str | None:
     if value is None:
         return None
     if isinstance(value, float | bytes | bool | dict | list | tuple | set):
-        raise InvalidEvent(f"{field} must be a string, a whole number or a UUID, not {value!r}.")
+        raise InvalidEvent(
+            _("%(field)s must be a string, a whole number or a UUID, not %(value)r.") % {"field": field, "value": value}
+        )
     return check_text(field, str(value))
 
 
@@ -317,11 +323,16 @@ def _check_options(event: Any) -> None:
     if type(event) is dict and "payload" in event and event.keys() <= _KNOWN_OPTIONS:
         return  # nearly always, and the cheapest way to know
     if not isinstance(event, Mapping):
-        raise InvalidEvent(f"expected a mapping such as {{'payload': …, 'type': …}}, not {event!r:.200}.")
+        raise InvalidEvent(
+            _("expected a mapping such as {'payload': …, 'type': …}, not %(event).200r.") % {"event": event}
+        )
     if "payload" not in event:
-        raise InvalidEvent("payload is missing.")
+        raise InvalidEvent(_("payload is missing."))
     if not event.keys() <= _KNOWN_OPTIONS:
         unknown = min(map(str, event.keys() - _KNOWN_OPTIONS))
         nearest = difflib.get_close_matches(unknown, _OPTIONS, n=1)
-        hint = f'did you mean "{nearest[0]}"?' if nearest else f"known are {', '.join(_OPTIONS)}."
-        raise InvalidEvent(f'there is no option "{unknown}"; {hint}')
+        if nearest:
+            hint = _('did you mean "%(nearest)s"?') % {"nearest": nearest[0]}
+        else:
+            hint = _("known are %(options)s.") % {"options": ", ".join(_OPTIONS)}
+        raise InvalidEvent(_('there is no option "%(option)s"; %(hint)s') % {"option": unknown, "hint": hint})

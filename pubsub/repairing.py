@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from django.db import DataError, connections, transaction
+from django.utils.translation import gettext as _
 
 from .choosing import Matching
 from .conf import conf
@@ -28,8 +29,11 @@ def edit_payload(
             row = cursor.fetchone()
             if row is None:
                 raise LetterChanged(
-                    f"Dead letter {letter_id} was not changed: it does not wait for somebody to act any more, or its "
-                    "payload has been edited by somebody else since. Look at it again."
+                    _(
+                        "Dead letter %(id)s was not changed: it does not wait for somebody to act any more, or its "
+                        "payload has been edited by somebody else since. Look at it again."
+                    )
+                    % {"id": letter_id}
                 )
             group, topic_id, is_edited = row
             OperatorEvent.objects.using(using).create(
@@ -46,7 +50,7 @@ def edit_payload(
 
 
 def _not_storable(error: DataError) -> InvalidEvent:
-    return InvalidEvent(f"PostgreSQL cannot store this payload: {str(error).splitlines()[0]}.")
+    return InvalidEvent(_("PostgreSQL cannot store this payload: %(error)s.") % {"error": str(error).splitlines()[0]})
 
 
 def as_stored(payload: str, using: str) -> str:
@@ -79,24 +83,30 @@ def check_payload(text: str) -> None:
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > 2 * conf().max_payload_bytes:
         raise InvalidEvent(
-            f'The payload has {size:,} bytes; PUBSUB["max_payload_bytes"] allows {conf().max_payload_bytes:,}.'
+            _('The payload has %(size)s bytes; PUBSUB["max_payload_bytes"] allows %(limit)s.')
+            % {"size": f"{size:,}", "limit": f"{conf().max_payload_bytes:,}"}
         )
     try:
         json.loads(text, object_pairs_hook=_no_key_twice, parse_constant=_no_constant, parse_int=str)
     except json.JSONDecodeError as error:
-        raise InvalidEvent(f"Expected JSON, but in line {error.lineno}, column {error.colno}: {error.msg}.") from None
+        raise InvalidEvent(
+            _("Expected JSON, but in line %(line)s, column %(column)s: %(error)s.")
+            % {"line": error.lineno, "column": error.colno, "error": error.msg}
+        ) from None
     except RecursionError:
-        raise InvalidEvent("Expected JSON of a reasonable depth.") from None
+        raise InvalidEvent(_("Expected JSON of a reasonable depth.")) from None
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise InvalidEvent(f'The key "{key}" stands twice in one object; remove one.')
+            raise InvalidEvent(_('The key "%(key)s" stands twice in one object; remove one.') % {"key": key})
         found[key] = value
     return found
 
 
 def _no_constant(name: str) -> None:
-    raise InvalidEvent(f"{name} stands in the payload, which JSON does not know; write null or a string.")
+    raise InvalidEvent(
+        _("%(name)s stands in the payload, which JSON does not know; write null or a string.") % {"name": name}
+    )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import connections
+from django.utils.translation import gettext as _
 
 from .conf import conf
 from .errors import InvalidSetting, InvalidTopic, NoSubscribers, UnknownTopic
@@ -62,8 +63,11 @@ def topic_to_publish_to(name: str, using: str) -> int:
     number, for_good, guarded, refuses = row
     if refuses:
         raise NoSubscribers(
-            f'Topic "{name}" refuses events while no group is subscribed to it, and none is. Start a consumer for it, '
-            f'resume one that is dead, or set its zero_subscribers to "keep".'
+            _(
+                'Topic "%(topic)s" refuses events while no group is subscribed to it, and none is. Start a consumer '
+                'for it, resume one that is dead, or set its zero_subscribers to "keep".'
+            )
+            % {"topic": name}
         )
     if for_good:
         _open[using, name] = int(number), time.monotonic() + (SUBSCRIBED_FOR_S if guarded else LOOK_AGAIN_S)
@@ -78,8 +82,11 @@ def forget_ids(**kwargs: Any) -> None:
 def check_name(name: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UnknownTopic(
-            f"{name!r} cannot be the name of a topic: up to 200 letters, digits and the signs . _ : - are allowed, "
-            f'such as "orders.events".'
+            _(
+                "%(name)r cannot be the name of a topic: up to 200 letters, digits and the signs . _ : - are allowed, "
+                'such as "orders.events".'
+            )
+            % {"name": name}
         )
     return name
 
@@ -108,10 +115,17 @@ def no_such_topic(name: str, using: str) -> UnknownTopic:
 
 def unknown_topic(name: str, known: Sequence[str]) -> UnknownTopic:
     nearest = difflib.get_close_matches(name, known, n=1)
-    hint = f'Did you mean "{nearest[0]}"?' if nearest else f"There are: {', '.join(known) or 'none'}."
+    if nearest:
+        hint = _('Did you mean "%(nearest)s"?') % {"nearest": nearest[0]}
+    else:
+        hint = _("There are: %(known)s.") % {"known": ", ".join(known) or _("none")}
     return UnknownTopic(
-        f'There is no topic "{name}". {hint} New topics are declared in PUBSUB["topics"] and made by `migrate`, or '
-        f'added in the admin; PUBSUB["unknown_topic"] = "create" makes them when they are first published to.'
+        _(
+            'There is no topic "%(topic)s". %(hint)s New topics are declared in PUBSUB["topics"] and made by '
+            '`migrate`, or added in the admin; PUBSUB["unknown_topic"] = "create" makes them when they are first '
+            "published to."
+        )
+        % {"topic": name, "hint": hint}
     )
 
 

@@ -13,6 +13,9 @@ from typing import Any
 
 from django.db import connections
 from django.db.models import Sum
+from django.utils.text import get_text_list
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from ..errors import Refused, UnknownGroup
 from ..journal import record
@@ -47,8 +50,10 @@ _ACTIONS = {Status.ACTIVE: "resume", Status.PAUSED: "pause", Status.CANCELLED: "
 OPEN_LETTERS = (DeadLetter.State.DEAD, DeadLetter.State.RETRYING, DeadLetter.State.PARKED)
 
 _WHAT_INSTEAD = {
-    (Status.CANCELLED, Status.ACTIVE): "It is cancelled for good: remove it, and a consumer subscribes it anew.",
-    (Status.CANCELLED, Status.PAUSED): "It is cancelled for good, and nothing is kept for it.",
+    (Status.CANCELLED, Status.ACTIVE): gettext_lazy(
+        "It is cancelled for good: remove it, and a consumer subscribes it anew."
+    ),
+    (Status.CANCELLED, Status.PAUSED): gettext_lazy("It is cancelled for good, and nothing is kept for it."),
 }
 
 
@@ -105,8 +110,16 @@ def change_status(
         before = Status(subscription.status)
         if before != to:
             if (before, to) not in (BY_THE_SYSTEM if by_system else BY_OPERATORS):
-                instead = _WHAT_INSTEAD.get((before, to), "Only the system itself does that.")
-                raise Refused(f'Group "{group}" on topic "{topic}" is {before}, and cannot become {to}. {instead}')
+                raise Refused(
+                    _('Group "%(group)s" on topic "%(topic)s" is %(before)s, and cannot become %(after)s. %(instead)s')
+                    % {
+                        "group": group,
+                        "topic": topic,
+                        "before": before,
+                        "after": to,
+                        "instead": _WHAT_INSTEAD.get((before, to)) or _("Only the system itself does that."),
+                    }
+                )
             with connections[using].cursor() as cursor:
                 cursor.execute(
                     load("set_status"), {"id": subscription.pk, "status": to.value, "reason": _because(actor, reason)}
@@ -144,17 +157,23 @@ def remove_group(
         here: dict[str, Any] = {"topic_id": topic_number, "group_id": group}
         letters = DeadLetter.objects.using(using).filter(**here, state__in=OPEN_LETTERS)
         lag = ConsumerLag.objects.using(using).filter(**here).aggregate(lag=Sum("lag"))["lag"] or 0
-        lost = [text for count, text in ((lag, "unread events"), (letters.count(), "open dead letters")) if count]
+        lost = [text for count, text in ((lag, _("unread events")), (letters.count(), _("open dead letters"))) if count]
         if not force:
             if subscription.status == Status.ACTIVE:
                 raise Refused(
-                    f'Group "{group}" on topic "{topic}" is ACTIVE: a consumer that runs would subscribe it anew, from '
-                    f"then on. Stop its consumers and pause or cancel it first, or force it."
+                    _(
+                        'Group "%(group)s" on topic "%(topic)s" is ACTIVE: a consumer that runs would subscribe it '
+                        "anew, from then on. Stop its consumers and pause or cancel it first, or force it."
+                    )
+                    % {"group": group, "topic": topic}
                 )
             if lost and subscription.status != Status.CANCELLED:
                 raise Refused(
-                    f'Group "{group}" on topic "{topic}" still has {" and ".join(lost)}. Cancel it first if nobody '
-                    f"needs them, or force it."
+                    _(
+                        'Group "%(group)s" on topic "%(topic)s" still has %(lost)s. Cancel it first if nobody needs '
+                        "them, or force it."
+                    )
+                    % {"group": group, "topic": topic, "lost": get_text_list(lost, _("and"))}
                 )
         places = ConsumerOffset.objects.using(using).filter(**here)
         before = {
@@ -191,10 +210,15 @@ def subscriptions_of(group: str, using: str, topic: str | None = None) -> list[S
     subscribed = everything if topic is None else everything.filter(topic__name=topic)
     known = sorted(set(subscribed.values_list("group_id", flat=True)))
     nearest = difflib.get_close_matches(group, known, n=1)
-    hint = f'Did you mean "{nearest[0]}"?' if nearest else f"There are: {', '.join(known) or 'none'}."
-    raise UnknownGroup(
-        f'No group "{group}" is subscribed to {"any topic" if topic is None else f"topic {topic!r}"}. {hint}'
-    )
+    if nearest:
+        hint = _('Did you mean "%(nearest)s"?') % {"nearest": nearest[0]}
+    else:
+        hint = _("There are: %(known)s.") % {"known": ", ".join(known) or _("none")}
+    if topic is None:
+        said = _('No group "%(group)s" is subscribed to any topic.') % {"group": group}
+    else:
+        said = _('No group "%(group)s" is subscribed to topic %(topic)r.') % {"group": group, "topic": topic}
+    raise UnknownGroup(f"{said} {hint}")
 
 
 def find(topic: str, group: str, using: str) -> Subscription:

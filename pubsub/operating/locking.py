@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db import OperationalError, connections, transaction
+from django.utils.translation import gettext as _
 
 from ..errors import PartitionInUse
 from ..models import Claim, ConsumerOffset
@@ -52,12 +53,18 @@ def lock_places(
         .filter(**here, expires_at__gt=ClockTimestamp())
         .values_list("partition_id", "worker_id")
     )
-    held = {partition: "a worker" for partition in places if partition not in locked} | leased
+    held = {partition: _("a worker") for partition in places if partition not in locked} | leased
     if held:
-        said = ", ".join(f"{partition} (by {holder})" for partition, holder in sorted(held.items()))
+        said = ", ".join(
+            _("%(partition)s (by %(holder)s)") % {"partition": partition, "holder": holder}
+            for partition, holder in sorted(held.items())
+        )
         raise PartitionInUse(
-            f'Group "{group}" has partitions of topic "{topic}" in hand at this moment: {said}. Pause the group and '
-            f"try again, or force it: then what is in hand is waited for, and a lease ends."
+            _(
+                'Group "%(group)s" has partitions of topic "%(topic)s" in hand at this moment: %(held)s. Pause the '
+                "group and try again, or force it: then what is in hand is waited for, and a lease ends."
+            )
+            % {"group": group, "topic": topic, "held": said}
         )
 
 
@@ -74,6 +81,9 @@ def _wait(topic: str, group: str, chosen: dict[str, Any], using: str, wait_s: fl
         if getattr(error.__cause__, "sqlstate", None) != LOCK_NOT_AVAILABLE:
             raise
         raise PartitionInUse(
-            f'A worker of group "{group}" has had a partition of topic "{topic}" in hand for more than {wait_s:g} s. '
-            f"Stop it, and try again."
+            _(
+                'A worker of group "%(group)s" has had a partition of topic "%(topic)s" in hand for more than '
+                "%(seconds)s s. Stop it, and try again."
+            )
+            % {"group": group, "topic": topic, "seconds": f"{wait_s:g}"}
         ) from error

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from django.db import connections
+from django.utils.translation import gettext as _
 
 from ..errors import Refused
 from ..journal import record
@@ -160,14 +161,17 @@ class _Target:
     @classmethod
     def of(cls, to: To | None, by: int | None) -> "_Target":
         if (to is None) == (by is None):
-            raise Refused("Say either where to go, or by how many events.")
+            raise Refused(_("Say either where to go, or by how many events."))
         if isinstance(to, dt.datetime):
             if to.tzinfo is None:
-                raise Refused(f"A time to go to needs a time zone, such as 2030-01-31T12:00:00+00:00, not {to}.")
+                raise Refused(
+                    _("A time to go to needs a time zone, such as 2030-01-31T12:00:00+00:00, not %(time)s.")
+                    % {"time": to}
+                )
         elif to is not None and to not in ("earliest", "latest") and (not _is_whole(to) or to < 1):  # type: ignore[operator]
-            raise Refused(f'Go to "earliest", "latest", a time or an offset of at least 1, not {to!r}.')
+            raise Refused(_('Go to "earliest", "latest", a time or an offset of at least 1, not %(to)r.') % {"to": to})
         if by is not None and not _is_whole(by):
-            raise Refused(f"The number of events to go on, or back, must be a whole number, not {by!r}.")
+            raise Refused(_("The number of events to go on, or back, must be a whole number, not %(by)r.") % {"by": by})
         return cls(to=to, by=by)
 
     def resolved(self, cursor: Any, subscription: Subscription) -> "_Target":
@@ -185,8 +189,11 @@ class _Target:
         tip = counter.next_offset - 1 if counter else 0
         if self.to > tip + 1:
             raise Refused(
-                f'Offset {self.to} is beyond the tip of topic "{subscription.topic}", which is {tip}. "latest" goes '
-                f"behind it."
+                _(
+                    'Offset %(offset)s is beyond the tip of topic "%(topic)s", which is %(tip)s. "latest" goes '
+                    "behind it."
+                )
+                % {"offset": self.to, "topic": subscription.topic, "tip": tip}
             )
         return dataclasses.replace(self, offset=self.to)
 
@@ -226,7 +233,8 @@ def _is_whole(value: object) -> bool:
 def _ago(cursor: Any, older_than: dt.timedelta) -> dt.datetime:
     if not isinstance(older_than, dt.timedelta) or older_than < dt.timedelta(0):
         raise Refused(
-            f"Say how old as a timedelta that is not negative, such as timedelta(days=3), not {older_than!r}."
+            _("Say how old as a timedelta that is not negative, such as timedelta(days=3), not %(given)r.")
+            % {"given": older_than}
         )
     cursor.execute("SELECT clock_timestamp() - %s", [older_than])
     moment: dt.datetime = cursor.fetchone()[0]
@@ -236,7 +244,10 @@ def _ago(cursor: Any, older_than: dt.timedelta) -> dt.datetime:
 def _movable(topic: str, group: str, using: str) -> Subscription:
     subscription = find(topic, group, using)
     if subscription.status == Status.CANCELLED:
-        raise Refused(f'Group "{group}" on topic "{topic}" is cancelled for good: it has no place to be moved.')
+        raise Refused(
+            _('Group "%(group)s" on topic "%(topic)s" is cancelled for good: it has no place to be moved.')
+            % {"group": group, "topic": topic}
+        )
     return subscription
 
 
@@ -247,11 +258,16 @@ def _check_partitions(subscription: Subscription, partitions: Sequence[int] | No
     known = sorted(places.values_list("partition_id", flat=True))
     if unknown := sorted(set(partitions) - set(known)):
         raise Refused(
-            f'Group "{subscription.group_id}" has no partition {", ".join(map(str, unknown))} of topic '
-            f'"{subscription.topic}"; it has {", ".join(map(str, known)) or "none"}.'
+            _('Group "%(group)s" has no partition %(unknown)s of topic "%(topic)s"; it has %(known)s.')
+            % {
+                "group": subscription.group_id,
+                "unknown": ", ".join(map(str, unknown)),
+                "topic": subscription.topic,
+                "known": ", ".join(map(str, known)) or _("none"),
+            }
         )
     if not partitions:
-        raise Refused("Say at least one partition, or none at all to mean every one.")
+        raise Refused(_("Say at least one partition, or none at all to mean every one."))
 
 
 def _with_leases(subscription: Subscription, moves: list[Move], using: str) -> list[Move]:

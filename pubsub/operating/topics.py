@@ -5,6 +5,8 @@ from typing import Any
 
 from django.db import connections
 from django.db.models import F, Sum
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from ..conf import conf
 from ..errors import InvalidSetting, InvalidTopic, Refused
@@ -44,7 +46,7 @@ def create_topic(name: str, *, actor: str, using: str, reason: str = "", **optio
     given = checked(name, options)
     with read_committed(using):
         if not create_topics(connections[using], {name: given}):
-            raise Refused(f'There is a topic "{name}" already; configure it instead.')
+            raise Refused(_('There is a topic "%(topic)s" already; configure it instead.') % {"topic": name})
         topic = Topic.objects.using(using).get(name=name)
         _save(topic, {option: (getattr(topic, option), value) for option, value in given.items()}, using)
         record("create", actor=actor, using=using, topic=name, reason=reason, after=_options_of(topic))
@@ -82,8 +84,8 @@ def configure_topic(name: str, *, actor: str, using: str, reason: str = "", **op
                 using=using,
                 topic=name,
                 reason=reason,
-                before={option: before for option, (before, _) in rest.items()},
-                after={option: after for option, (_, after) in rest.items()},
+                before={option: old for option, (old, _new) in rest.items()},
+                after={option: new for option, (_old, new) in rest.items()},
             )
     return changes
 
@@ -134,15 +136,16 @@ def losses(topic: Topic, using: str) -> list[str]:
     here = {"topic_id": topic.pk}
     found = []
     if topic.name == DEFAULT_TOPIC:
-        found.append("what is published without a topic goes here")
+        found.append(_("what is published without a topic goes here"))
     retained = LogPartitionCounter.objects.using(using).filter(**here)
     messages = retained.aggregate(kept=Sum(F("entries") - F("retired")))["kept"] or 0
     if messages:
-        found.append(f"{messages:,} message{'s are' if messages != 1 else ' is'} in its log")
+        said = ngettext("%(n)s message is in its log", "%(n)s messages are in its log", messages)
+        found.append(said % {"n": f"{messages:,}"})
     with connections[using].cursor() as cursor:
         cursor.execute(load("waits_for_places"), here)
         if cursor.fetchone() == (True,):
-            found.append("messages wait for their places in its log")
+            found.append(_("messages wait for their places in its log"))
     groups = list(
         Subscription.objects.using(using)
         .filter(**here)
@@ -151,11 +154,12 @@ def losses(topic: Topic, using: str) -> list[str]:
         .values_list("group_id", flat=True)[:4]
     )
     if groups:
-        found.append(f"groups are subscribed to it: {', '.join(groups[:3])}{', …' if len(groups) > 3 else ''}")
+        shown = ", ".join(groups[:3]) + (", …" if len(groups) > 3 else "")
+        found.append(_("groups are subscribed to it: %(groups)s") % {"groups": shown})
     if DeadLetter.objects.using(using).filter(**here, state__in=OPEN_LETTERS).exists():
-        found.append("dead letters from it are open")
+        found.append(_("dead letters from it are open"))
     if DelayedMessage.objects.using(using).filter(**here).exists():
-        found.append("delayed messages wait for it")
+        found.append(_("delayed messages wait for it"))
     return found
 
 
@@ -173,7 +177,9 @@ def remove_topic(
     []
     """
     if name == DEFAULT_TOPIC:
-        raise Refused(f'Topic "{name}" cannot be removed: what is published without a topic goes there.')
+        raise Refused(
+            _('Topic "%(topic)s" cannot be removed: what is published without a topic goes there.') % {"topic": name}
+        )
     with read_committed(using) as cursor:
         known = Topic.objects.using(using).filter(name=name).first()
         if known is None:
@@ -186,7 +192,10 @@ def remove_topic(
         topic = locked_topic(name, using)
         lost = losses(topic, using)
         if lost and not force:
-            raise Refused(f'Topic "{name}" is not removed: {"; ".join(lost)}. Force it if nobody needs that.')
+            raise Refused(
+                _('Topic "%(topic)s" is not removed: %(losses)s. Force it if nobody needs that.')
+                % {"topic": name, "losses": "; ".join(lost)}
+            )
         counter = LogCounter.objects.using(using).filter(**here).first()
         before = {
             **_options_of(topic),
@@ -219,7 +228,7 @@ def _differences(topic: Topic, given: Mapping[str, Any]) -> Changes:
 
 
 def _save(topic: Topic, changes: Changes, using: str) -> None:
-    for option, (_, value) in changes.items():
+    for option, (_old, value) in changes.items():
         setattr(topic, option, value)
     if changes:
         topic.save(using=using, update_fields=list(changes))
@@ -235,6 +244,13 @@ def _refuse_several_groups(topic: Topic, using: str) -> None:
     )
     if len(groups) > 1:
         raise Refused(
-            f'Topic "{topic.name}" cannot become a QUEUE, which has one group: it has {len(groups)}, '
-            f"{', '.join(groups[:5])}{', …' if len(groups) > 5 else ''}. Cancel or remove all but one first."
+            _(
+                'Topic "%(topic)s" cannot become a QUEUE, which has one group: it has %(n)s, %(groups)s. Cancel or '
+                "remove all but one first."
+            )
+            % {
+                "topic": topic.name,
+                "n": len(groups),
+                "groups": ", ".join(groups[:5]) + (", …" if len(groups) > 5 else ""),
+            }
         )
