@@ -98,8 +98,13 @@ def say(out: OutputWrapper, text: str) -> None:
 
     Whoever read it may be gone, or be in the middle of writing himself; there may never have been anybody (``2>&-``).
     """
-    with contextlib.suppress(OSError, RuntimeError, ValueError, AttributeError):
-        out.write(text)
+    with contextlib.suppress(RuntimeError, ValueError, AttributeError):
+        try:
+            out.write(text)
+            out.flush()
+        except OSError:
+            # What it has kept would fail once more when the process ends, and spoil its exit code.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
 
 
 def terminal_width() -> int:

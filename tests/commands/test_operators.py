@@ -311,6 +311,12 @@ def test_what_is_old_is_left_out_and_the_group_removed() -> None:
 # pubsub_status
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As wide as a file is taken to be: whoever runs the tests may have a narrow one."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+
 @pytest.fixture
 def busy_site() -> None:
     for name in ("orders", "a-topic-with-a-name-that-is-longer-than-most-terminals-are-wide-" + "x" * 60):
