@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
+from ..scratch import scratch_database
 from .columns import COLUMNS
 from .connection import jdbc_options
 from .readers import read_log
@@ -133,29 +134,21 @@ def scratch_log(using: str, *, messages: int, payload_bytes: int, say: Callable[
     from ..sequencing import sequence
     from ..storage import make_partitions_ahead
 
-    connection = connections[using]
-    name, test_name = connection.settings_dict["NAME"], connection.settings_dict["TEST"]["NAME"]
-    connection.settings_dict["TEST"]["NAME"] = f"{name}_bench"
-    connection.creation.create_test_db(verbosity=0, autoclobber=True)
-    try:
+    with scratch_database(using):
         Topic.objects.using(using).create(name=TOPIC)
         step = 50_000
         for first in range(1, messages + 1, step):
-            with connection.cursor() as cursor:
+            with connections[using].cursor() as cursor:
                 last = min(first + step - 1, messages)
                 cursor.execute(FILL, {"first": first, "last": last, "bytes": payload_bytes})
             sequence(using)
             make_partitions_ahead(using)
             say(f"published {last:,} of {messages:,} messages")
-        with connection.cursor() as cursor:
+        with connections[using].cursor() as cursor:
             cursor.execute(f"CREATE TABLE bench_copy AS SELECT {', '.join(COLUMNS)} FROM outbox_log_v")  # noqa: S608
             cursor.execute("CREATE UNIQUE INDEX ON bench_copy (c_offset)")
             cursor.execute("VACUUM ANALYZE")
         yield
-    finally:
-        connections.close_all()
-        connection.creation.destroy_test_db(name, verbosity=0)
-        connection.settings_dict["TEST"]["NAME"] = test_name
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from pubsub.bench import consuming, dropping, fanning_out, publishing, rounds, waking
 from pubsub.delivery import Delivery
 from pubsub.management.arguments import whole_number
+from pubsub.scratch import scratch_database
 
 Table = dict[str, dict[str, float]]
 
@@ -203,18 +204,10 @@ class Command(BaseCommand):
 
     @contextmanager
     def _scratch_database(self, using: str) -> Iterator[None]:
-        connection = connections[using]
-        name, test_name = connection.settings_dict["NAME"], connection.settings_dict["TEST"]["NAME"]
-        connection.settings_dict["TEST"]["NAME"] = f"{name}_bench"
-        connection.creation.create_test_db(verbosity=0, autoclobber=True)
-        try:
-            with connection.cursor() as cursor:
+        with scratch_database(using):
+            with connections[using].cursor() as cursor:
                 cursor.execute(files("pubsub.bench").joinpath("reference.sql").read_text())
             yield
-        finally:
-            connections.close_all()
-            connection.creation.destroy_test_db(name, verbosity=0)
-            connection.settings_dict["TEST"]["NAME"] = test_name
 
     def _say(self, text: str) -> None:
         if self.stderr.isatty():
