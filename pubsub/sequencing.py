@@ -15,8 +15,10 @@ from .wakeup import MOVED_SETTING, TELL_MOVED
 
 logger = logging.getLogger("pubsub.sequencing")
 
-REMEMBER_MOVED = f"set_config('{MOVED_SETTING}', array_to_string(topic_ids, ','), false)"
-NUMBER = f"SELECT outcome, messages, topic_ids, {REMEMBER_MOVED} FROM pubsub_sequence_v1()"  # noqa: S608
+NUMBER = "SELECT outcome, messages, topic_ids FROM pubsub_sequence_v1()"
+NUMBER_AND_REMEMBER = NUMBER.replace(
+    " FROM", f", set_config('{MOVED_SETTING}', array_to_string(topic_ids, ','), false) FROM"
+)
 REANCHOR = "SELECT pubsub_reanchor_v2()"
 
 
@@ -42,13 +44,14 @@ def sequence_on(connection: psycopg.Connection[Any], first: str = "", *, tells: 
     """The same on a connection of psycopg's. `first` is a statement to run before, in the same round trip; so is what
     wakes those who wait for new entries, after it, if this process `tells`."""
     begun = time.monotonic()
-    then = TELL_MOVED if tells else ""
-    outcome, messages, topic_ids, _ = in_read_committed(connection, NUMBER, first, then)
+    # Only who tells leaves something in the session: the others may have one of a pooler's.
+    number, then = (NUMBER_AND_REMEMBER, TELL_MOVED) if tells else (NUMBER, "")
+    outcome, messages, topic_ids, *_ = in_read_committed(connection, number, first, then)
     if outcome == "foreign":
         logger.warning("the database comes from another cluster: re-anchoring the sequencer, publishers wait meanwhile")
         (waiting,) = in_read_committed(connection, REANCHOR)
         logger.warning("re-anchored; %d messages are still to be numbered", waiting, extra={"messages": waiting})
-        outcome, messages, topic_ids, _ = in_read_committed(connection, NUMBER, then=then)
+        outcome, messages, topic_ids, *_ = in_read_committed(connection, number, then=then)
     if messages:
         logger.debug("numbered %d messages", messages, extra={"messages": messages})
         tell(sequenced, messages=messages, topic_ids=tuple(topic_ids), seconds=time.monotonic() - begun)
