@@ -56,10 +56,15 @@ class OperatorCommand(BaseCommand):
             self.stderr.write("This was a dry run: nothing was changed.")
 
 
-def check_database(using: str, *, waits: bool = False) -> None:
-    """Ends a command that could do nothing, in words. One that `waits` for a database that is away goes on."""
+def check_alias(using: str) -> None:
+    """Ends a command that was given a name of no database."""
     if using not in connections:
         raise CommandError(f'There is no database "{using}"; there are: {", ".join(connections)}.', returncode=MISUSED)
+
+
+def check_database(using: str, *, waits: bool = False) -> None:
+    """Ends a command that could do nothing, in words. One that `waits` for a database that is away goes on."""
+    check_alias(using)
     try:
         with connections[using].cursor() as cursor:
             cursor.execute("SELECT to_regclass('log_sequencer') IS NOT NULL")

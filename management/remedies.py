@@ -4,7 +4,7 @@ from shlex import quote
 
 from django.db import DEFAULT_DB_ALIAS
 
-from pubsub.problems import Problem
+from pubsub.observing.problems import Problem
 
 
 def remedy(problem: Problem, using: str = DEFAULT_DB_ALIAS) -> str:

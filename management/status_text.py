@@ -9,8 +9,8 @@ from django.utils.translation import gettext as _
 
 from pubsub.management.remedies import remedy
 from pubsub.management.tables import bytes_of, cut, seconds, table
-from pubsub.problems import NOTE, STUCK, WARNING, Problem, find_problems
-from pubsub.status import GroupStatus, Status, TopicStatus
+from pubsub.observing.problems import NOTE, STUCK, WARNING, Problem, find_problems
+from pubsub.observing.status import GroupStatus, Status, TopicStatus
 
 WIDE = 110
 """Columns from which on there is room for more than is needed."""

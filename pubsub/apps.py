@@ -15,9 +15,9 @@ class PubSubConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import topics
         from .checks import check_database, check_event_streams, check_poolers, check_settings
         from .setup import prepare_after_migrate
+        from .topics import finding
 
         checks.register(check_settings, "pubsub")
         checks.register(check_poolers, "pubsub")
@@ -25,7 +25,7 @@ class PubSubConfig(AppConfig):
         checks.register(check_database, "pubsub", checks.Tags.database)
         post_migrate.connect(prepare_after_migrate, sender=self)
         for signal in (post_save, post_delete):
-            signal.connect(topics.forget_ids, sender=self.get_model("Topic"))
+            signal.connect(finding.forget_ids, sender=self.get_model("Topic"))
         autodiscover_modules("subscribers")
         with suppress(PubSubError):  # of what is wrong with it, and of what is not installed, the checks tell
             self._observe()

@@ -12,10 +12,11 @@ from django.db import connections, router
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils.module_loading import import_string
 
-from . import subscribing, wakeup
 from .conf import KNOWN, conf
 from .errors import InvalidSetting, MissingExtra
-from .patterns import is_pattern
+from .sequencing import wakeup
+from .subscriptions import declaring
+from .topics.patterns import is_pattern
 
 OLDEST_POSTGRESQL = 150000
 
@@ -118,7 +119,7 @@ def _check_handlers(alias: str) -> list[CheckMessage]:
     except InvalidSetting:
         return []  # another check tells
     found: list[CheckMessage] = []
-    for declared in subscribing.registry.select():
+    for declared in declaring.registry.select():
         if may_come or is_pattern(declared.topic) or declared.topic in known:
             continue
         nearest = difflib.get_close_matches(declared.topic, known, n=1)

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.signals import setting_changed
 
 from .errors import InvalidSetting, InvalidTopic
-from .topic_options import checked
+from .topics.options import checked
 
 
 @dataclass(frozen=True, kw_only=True)

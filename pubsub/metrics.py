@@ -20,8 +20,8 @@ from django.views.generic import View
 
 from .errors import MissingExtra
 from .models import OutboxMessage
+from .observing.status import Status, status
 from .signals import batch_handled, event_failed, sequenced
-from .status import Status, status
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, start_http_server

@@ -8,8 +8,8 @@ from django.db.migrations.operations.base import Operation, OperationCategory
 
 from .conf import conf
 from .errors import InvalidPublication, WrongDatabase
-from .row_changes import EVENTS, Table, Triggers, model_of_state, table_in_database, table_of_model
-from .topics import check_name, create_topics
+from .publishing.row_changes import EVENTS, Table, Triggers, model_of_state, table_in_database, table_of_model
+from .topics.finding import check_name, create_topics
 
 
 class PublishRowChanges(Operation):

@@ -19,7 +19,7 @@ def pubsub(db: None) -> "Iterator[Outbox]":
 
     Handlers that are declared while it is in use are forgotten afterwards.
     """
-    from .subscribing import registry
+    from .subscriptions.declaring import registry
     from .testing import Outbox
 
     declared = {name: copy.copy(value) for name, value in vars(registry).items()}

@@ -4,15 +4,16 @@ from typing import Any
 
 from django.db import connections, router
 
-from . import storage, topics
 from .conf import conf
+from .keeping import storage
 from .operating import sync_topics
+from .topics import finding
 
 
 def prepare_after_migrate(*, using: str, **kwargs: Any) -> None:
     from .models import OutboxMessage
 
-    topics.forget_ids()
+    finding.forget_ids()
     if connections[using].vendor == "postgresql" and router.allow_migrate_model(using, OutboxMessage):
         prepare(using)
 
@@ -29,7 +30,7 @@ def prepare(using: str) -> None:
         )
         cursor.execute(
             "INSERT INTO outbox_topics (id, name, total_partitions) VALUES (1, %s, %s) ON CONFLICT DO NOTHING",
-            [topics.DEFAULT_TOPIC, conf().total_partitions],
+            [finding.DEFAULT_TOPIC, conf().total_partitions],
         )
         # Topic 1 was numbered by hand; the sequence must not come to it again. It never goes back.
         cursor.execute(
@@ -41,5 +42,5 @@ def prepare(using: str) -> None:
     if complete:
         sync_topics(using=using)
     else:  # migrated to the first migration only
-        topics.create_topics(connection, conf().topics)
+        finding.create_topics(connection, conf().topics)
     storage.make_partitions_ahead(using)

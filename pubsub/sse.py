@@ -25,11 +25,11 @@ from django.views.generic import View
 from .conf import conf
 from .errors import CannotResume, InvalidSubscription, PubSubError, UnknownTopic
 from .events import Event
-from .listeners import Item, Listener, Position, Start
-from .listening import listen
-from .log_walk import Tip
-from .patterns import is_pattern, matches
-from .topics import check_name
+from .reach.listeners import Item, Listener, Position, Start
+from .reach.listening import listen
+from .reach.log_walk import Tip
+from .topics.finding import check_name
+from .topics.patterns import is_pattern, matches
 
 logger = logging.getLogger("pubsub.sse")
 

@@ -24,14 +24,15 @@ from asgiref.sync import async_to_sync
 from django.db import connections, router, transaction
 from django.utils import timezone
 
-from . import signals, subscribing
-from .encoding import to_json
+from . import signals
 from .errors import InvalidEvent, PubSubError, Reject, RetryLater
 from .events import Event
 from .models import OutboxMessage
+from .payloads.encoding import to_json
 from .sql import load
-from .subscribing import Declaration, of_topics
-from .topics import topic_id
+from .subscriptions import declaring
+from .subscriptions.declaring import Declaration, of_topics
+from .topics.finding import topic_id
 
 MOST_CALLS = 10_000
 """Of handlers, in one drain: more of them are two handlers that go on publishing for one another."""
@@ -224,7 +225,7 @@ class Outbox:
         now = timezone.now() + self._advanced
         events = [event for event in self.published() if event.deliver_at is None or event.deliver_at <= now]
         due = []
-        for declared in of_topics(subscribing.registry.select(topics, groups), self.using):
+        for declared in of_topics(declaring.registry.select(topics, groups), self.using):
             due += [waiting for waiting in self._retries if waiting.declared.key == declared.key and waiting.at <= now]
             new = [
                 event

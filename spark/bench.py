@@ -130,9 +130,10 @@ def _driver_mb(session: "SparkSession") -> tuple[float, float]:
 @contextmanager
 def scratch_log(using: str, *, messages: int, payload_bytes: int, say: Callable[[str], None]) -> Iterator[None]:
     """A database beside the real one, with a log of so many messages and a plain copy of it."""
+    from pubsub.keeping.storage import make_partitions_ahead
+    from pubsub.sequencing.numbering import sequence
+
     from ..models import Topic
-    from ..sequencing import sequence
-    from ..storage import make_partitions_ahead
 
     with scratch_database(using):
         Topic.objects.using(using).create(name=TOPIC)

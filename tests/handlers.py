@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from pubsub.consuming.worker import Worker
 from pubsub.events import Event
-from pubsub.subscribing import Declaration
-from pubsub.worker import Worker
+from pubsub.subscriptions.declaring import Declaration
 
 
 class Recorder:

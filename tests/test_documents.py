@@ -51,8 +51,8 @@ def test_every_python_example_runs(
     page: Path, monkeypatch: pytest.MonkeyPatch, use_the_open_session: Callable[[str], None]
 ) -> None:
     use_the_open_session(page.read_text())
-    registry = pubsub.subscribing.Registry()
-    monkeypatch.setattr("pubsub.subscribing.registry", registry)
+    registry = pubsub.subscriptions.declaring.Registry()
+    monkeypatch.setattr("pubsub.subscriptions.declaring.registry", registry)
     names: dict[str, Any] = {"Order": DocumentedOrder, "Email": DocumentedEmail, "__name__": "example"}
     for number, text in enumerate(blocks(page, "python"), start=1):
         exec(compile(text, f"{page.name}, example {number}", "exec"), names)
@@ -117,7 +117,7 @@ def test_the_examples_in_docstrings_run(
 ) -> None:
     module = importlib.import_module(name)
     use_the_open_session(Path(module.__file__).read_text() if module.__file__ else "")
-    monkeypatch.setattr("pubsub.subscribing.registry", pubsub.subscribing.Registry())
+    monkeypatch.setattr("pubsub.subscriptions.declaring.registry", pubsub.subscriptions.declaring.Registry())
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
     failed, _ = doctest.testmod(module, optionflags=flags)
     assert failed == 0

@@ -1,5 +1,6 @@
 """The schema installs as an ordinary role, beside whatever else is there, and goes without leaving anything."""
 
+import datetime as dt
 import os
 import re
 from contextlib import contextmanager
@@ -10,13 +11,13 @@ from django.db import connection, transaction
 from django.test import override_settings
 
 from pubsub import listen, publish
+from pubsub.consuming.worker import Worker
 from pubsub.models import DeadLetter, DedupKey, Sequencer, Topic
 from pubsub.operating import create_topic
-from pubsub.sequencing import sequence
-from pubsub.subscribing import Declaration
-from pubsub.topics import forget_ids
-from pubsub.wakeup import dedicated_connection
-from pubsub.worker import Worker
+from pubsub.sequencing.numbering import sequence
+from pubsub.sequencing.wakeup import dedicated_connection
+from pubsub.subscriptions.declaring import Declaration
+from pubsub.topics.finding import forget_ids
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -97,9 +98,9 @@ def assert_that_events_arrive():
         if event.payload == "fail":
             raise ValueError("as it should")
         # In the transaction that moves the cursor, so that it happens once, though a batch with a failure is run again.
-        DedupKey.objects.create(
-            topic_id=1, dedup_key=f"{event.payload} at {event.offset}", event_id=event.id, expires_at=event.created_at
-        )
+        effect = f"{event.payload} at {event.offset}"
+        tomorrow = event.created_at + dt.timedelta(days=1)
+        DedupKey.objects.create(topic_id=1, dedup_key=effect, event_id=event.id, expires_at=tomorrow)
 
     def drain():
         Worker([Declaration(topic="default", group="readers", handler=handle)], using="default", drain=True).run()

@@ -13,6 +13,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from pubsub.bench import consuming, dropping, fanning_out, publishing, rounds, waking
 from pubsub.delivery import Delivery
 from pubsub.management.arguments import whole_number
+from pubsub.management.operators import check_alias
 from pubsub.scratch import scratch_database
 
 Table = dict[str, dict[str, float]]
@@ -123,6 +124,7 @@ class Command(BaseCommand):
             subject.add_argument("--database", default=DEFAULT_DB_ALIAS)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        check_alias(options["database"])
         if options["subject"] == "drop":
             self._drop(options)
             return

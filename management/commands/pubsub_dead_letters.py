@@ -11,14 +11,14 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
 from django.utils import timezone
 
-from pubsub import dead_letters
-from pubsub.choosing import Matching
-from pubsub.dead_letters import VERBS, Letter, topic_names
+from pubsub.dead_letters import verbs
+from pubsub.dead_letters.choosing import Matching
+from pubsub.dead_letters.showing import describe, full_description
+from pubsub.dead_letters.verbs import VERBS, Letter, topic_names
 from pubsub.errors import LettersInUse, PubSubError
 from pubsub.management.arguments import whole_number
 from pubsub.management.operators import check_database, system_user
 from pubsub.models import DeadLetter
-from pubsub.showing_letters import describe, full_description
 
 STATES = [state.value for state in DeadLetter.State]
 
@@ -157,7 +157,7 @@ class Command(BaseCommand):
         events, transactions = 0, 0
         told: list[Letter] = []
         ids: set[int] = set()
-        batches = dead_letters.act_in_batches(verb, matching, using, actor=options["actor"], reason=options["reason"])
+        batches = verbs.act_in_batches(verb, matching, using, actor=options["actor"], reason=options["reason"])
         for changed in batches:
             events += len(changed)
             transactions += len({(it.group, it.topic_id, it.partition, it.transaction_id) for it in changed})
@@ -170,11 +170,11 @@ class Command(BaseCommand):
             self.stderr.write("\r\033[K", ending="")
         self.report(verb.name, events, transactions, told, ids, using, options)
 
-    def dry_run(self, verb: dead_letters.Verb, matching: Matching, using: str, options: dict[str, Any]) -> None:
-        counts = dead_letters.count(verb, matching, using)
-        told = dead_letters.preview(verb, matching, using, shown=ROWS_TOLD)
+    def dry_run(self, verb: verbs.Verb, matching: Matching, using: str, options: dict[str, Any]) -> None:
+        counts = verbs.count(verb, matching, using)
+        told = verbs.preview(verb, matching, using, shown=ROWS_TOLD)
         events, transactions = sum(it.events for it in counts), sum(it.transactions for it in counts)
-        ids = {it.id for it in dead_letters.preview(verb, matching, using)} if matching.ids else set()
+        ids = {it.id for it in verbs.preview(verb, matching, using)} if matching.ids else set()
         self.report(verb.name, events, transactions, told, ids, using, options)
 
     def report(

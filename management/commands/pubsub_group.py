@@ -11,8 +11,8 @@ from pubsub.management.arguments import duration, place, steps, whole_number
 from pubsub.management.operators import MISUSED, OperatorCommand, terminal_width
 from pubsub.management.tables import seconds, table
 from pubsub.models import Member
-from pubsub.status import GroupStatus, Status, status
-from pubsub.topics import unknown_topic
+from pubsub.observing.status import GroupStatus, Status, status
+from pubsub.topics.finding import unknown_topic
 
 TEXTS = {
     "pause": "let its workers finish what they have in hand and begin nothing; it keeps its place",

@@ -15,10 +15,10 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, transaction
 from pubsub import publish_many
 from pubsub.conf import conf
 from pubsub.errors import BadLine, PubSubError
-from pubsub.json_lines import LineParser, lines
 from pubsub.management.arguments import whole_number
 from pubsub.management.operators import check_database
-from pubsub.topics import check_name, topic_id
+from pubsub.payloads.lines import LineParser, lines
+from pubsub.topics.finding import check_name, topic_id
 
 BATCH_BYTES = 16 * 1024 * 1024
 """A batch ends here, however few lines it has: memory stays bounded."""
@@ -80,6 +80,9 @@ class Command(BaseCommand):
             failure = f"Interrupted: line {job.last_line + 1:,} and those after it were not dealt with."
         except DatabaseError as error:
             failure = f"The database refused line {job.last_line + 1:,} or one after it: {error}"
+        except PubSubError as error:
+            # Events were looked at one by one before: it is the topic, which has gone or refuses them.
+            failure = f"Line {job.last_line + 1:,} and those after it were not published: {error}"
         finally:
             job.erase_progress()
         self.say(self.stdout, self.summary(job, options))

@@ -12,7 +12,7 @@ from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 from pubsub.management.arguments import duration, whole_number
 from pubsub.management.operators import MISUSED, check_database, terminal_width
 from pubsub.management.status_text import as_data, as_text
-from pubsub.status import Status, status
+from pubsub.observing.status import Status, status
 
 CLEAR = "\033[H\033[2J"
 

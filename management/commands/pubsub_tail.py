@@ -16,7 +16,7 @@ from pubsub.errors import PubSubError
 from pubsub.management.arguments import place, whole_number
 from pubsub.management.operators import MISUSED, check_database, from_a_signal, terminal_width
 from pubsub.management.tables import cut
-from pubsub.tailing import Tail
+from pubsub.reach.tailing import Tail
 
 
 class Command(BaseCommand):

@@ -8,8 +8,8 @@ from pubsub import operating
 from pubsub.management.arguments import duration, or_none, size, whole_number
 from pubsub.management.operators import OperatorCommand, terminal_width
 from pubsub.management.tables import bytes_of, seconds, table
+from pubsub.observing.status import TopicStatus, status
 from pubsub.operating.topics import Changes
-from pubsub.status import TopicStatus, status
 
 OPTIONS = ("total_partitions", "retention", "semantics", "zero_subscribers", "max_age", "max_bytes")
 

@@ -9,10 +9,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS, close_old_connections
 
-from pubsub.cleanup import Account, clean, preview
+from pubsub.keeping.cleanup import Account, clean, preview
+from pubsub.keeping.retention import LOCK_TIMEOUT_MS
 from pubsub.management.arguments import whole_number
 from pubsub.management.operators import check_database, from_a_signal, say
-from pubsub.retention import LOCK_TIMEOUT_MS
 
 LABELS = {
     "make_partitions_ahead": "partitions made ahead",

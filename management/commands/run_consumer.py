@@ -12,11 +12,11 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
 from django.utils import autoreload
 
+from pubsub.consuming.worker import Worker
 from pubsub.errors import PubSubError
 from pubsub.management.arguments import whole_number
 from pubsub.management.operators import check_database, from_a_signal, say
-from pubsub.subscribing import registry
-from pubsub.worker import Worker
+from pubsub.subscriptions.declaring import registry
 
 EXIT_NOT_FINISHED = 3
 """The exit code where --shutdown-timeout was over before the batch in hand was done."""

@@ -13,8 +13,9 @@ from django.utils.text import Truncator
 from django.utils.timezone import localtime
 from django.utils.translation import gettext_lazy as _
 
-from ..choosing import Matching
-from ..models import DeadLetter
+from pubsub.dead_letters.choosing import Matching
+from pubsub.models import DeadLetter
+
 from .letter_editing import edit_view, json_view
 from .letter_filters import FILTERS, SHORT_STATES, storable
 from .letter_page import LetterPage, may_see_payload

@@ -14,8 +14,9 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
-from ..models import Finding
-from ..sql import load
+from pubsub.models import Finding
+from pubsub.sql import load
+
 from . import charts
 from .page import Pages
 from .showing import number

@@ -7,7 +7,7 @@ from django import forms
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from .. import operating
+from pubsub import operating
 
 WAIT_S = 5
 """How long a press waits for what a worker has in hand, where that was asked for."""

@@ -14,10 +14,11 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from .. import operating
-from ..errors import PubSubError, Refused, UnknownGroup
-from ..models import OperatorEvent, Status, Subscription
-from ..transactions import read_committed
+from pubsub import operating
+from pubsub.errors import PubSubError, Refused, UnknownGroup
+from pubsub.models import OperatorEvent, Status, Subscription
+from pubsub.transactions import read_committed
+
 from .group_forms import WAIT_S, ReasonForm, SeekForm
 from .showing import number
 

@@ -3,7 +3,8 @@
 from django.contrib import admin
 from django.utils.translation import gettext_lazy as _
 
-from ..models import OperatorEvent
+from pubsub.models import OperatorEvent
+
 from .page import Pages
 from .paging import KeysetPages
 from .showing import NOTHING, pretty_json

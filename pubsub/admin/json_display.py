@@ -12,7 +12,8 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..writing_json import BRACKETS, literal, quoted
+from pubsub.payloads.writing import BRACKETS, literal, quoted
+
 from .showing import number
 
 LINES_SHOWN = 1000

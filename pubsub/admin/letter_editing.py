@@ -16,12 +16,13 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from ..decoding import decode
-from ..errors import PubSubError
-from ..models import DeadLetter
-from ..redaction import Redactor
-from ..repairing import as_stored, edit_and_replay, edit_payload
-from ..writing_json import write_json
+from pubsub.dead_letters.repairing import as_stored, edit_and_replay, edit_payload
+from pubsub.errors import PubSubError
+from pubsub.models import DeadLetter
+from pubsub.payloads.decoding import decode
+from pubsub.payloads.redaction import Redactor
+from pubsub.payloads.writing import write_json
+
 from .letter_page import LetterPage, may_see_payload
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from django.utils.functional import Promise
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 
-from ..choosing import Matching
-from ..models import DeadLetter, Subscription
-from ..sql import load
+from pubsub.dead_letters.choosing import Matching
+from pubsub.models import DeadLetter, Subscription
+from pubsub.sql import load
 
 CHOICES_SHOWN = 30
 """Of types, exceptions and hosts; what is beyond is found by the search box, or by the address."""

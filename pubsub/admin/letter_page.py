@@ -12,8 +12,9 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from ..models import Attempt, DeadLetter, OperatorEvent
-from ..redaction import Redactor
+from pubsub.models import Attempt, DeadLetter, OperatorEvent
+from pubsub.payloads.redaction import Redactor
+
 from .json_display import show_json
 from .letter_filters import SHORT_STATES
 from .showing import pre

@@ -17,12 +17,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 
-from ..decoding import decode
-from ..log_search import PAYLOAD_CHARACTERS, Found, Stretch, Wanted, offset_at, search
-from ..models import DeadLetter, LogView, OutboxMessage, Topic
-from ..redaction import REDACTED, Redactor
-from ..sql import load
-from ..transactions import run_uncompiled
+from pubsub.models import DeadLetter, LogView, OutboxMessage, Topic
+from pubsub.observing.log_search import PAYLOAD_CHARACTERS, Found, Stretch, Wanted, offset_at, search
+from pubsub.payloads.decoding import decode
+from pubsub.payloads.redaction import REDACTED, Redactor
+from pubsub.sql import load
+from pubsub.transactions import run_uncompiled
+
 from .json_display import show_json
 from .page import Pages
 from .publish import publish_view
@@ -214,7 +215,7 @@ class MessageAdmin(Pages):
         using = self._check(request)
         if not self.may_see_payload(request):
             raise PermissionDenied
-        from ..writing_json import write_json
+        from pubsub.payloads.writing import write_json
 
         value = Redactor().json("payload", self._entry(topic_id, offset, using).payload_text)
         return HttpResponse(write_json(value), content_type="text/plain; charset=utf-8")

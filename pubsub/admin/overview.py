@@ -15,11 +15,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
-from ..models import DeadLetter, Overview, Subscription
-from ..models import Status as GroupState
-from ..problems import STUCK, Problem, find_problems
-from ..sampling import Point, courses
-from ..status import GroupStatus, Status, TopicStatus, status
+from pubsub.keeping.sampling import Point, courses
+from pubsub.models import DeadLetter, Overview, Subscription
+from pubsub.models import Status as GroupState
+from pubsub.observing.problems import STUCK, Problem, find_problems
+from pubsub.observing.status import GroupStatus, Status, TopicStatus, status
+
 from . import charts
 from .page import Pages
 from .showing import number

@@ -12,9 +12,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..errors import PubSubError
-from ..models import OutboxMessage, Subscription, Topic
-from ..publishing import check_event, publish
+from pubsub.errors import PubSubError
+from pubsub.models import OutboxMessage, Subscription, Topic
+from pubsub.publishing.publish import check_event, publish
 
 if TYPE_CHECKING:
     from .messages import MessageAdmin

@@ -10,7 +10,8 @@ from django.template.loader import render_to_string
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
-from ..models import ConsumerLag, Member, OperatorEvent, Subscription
+from pubsub.models import ConsumerLag, Member, OperatorEvent, Subscription
+
 from .group_verbs import VERBS, gone, offered, verb_view
 from .page import Pages
 from .showing import number, pretty_json

@@ -9,10 +9,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..log_search import ends, offset_at
-from ..models import Status, Subscription, Topic
-from ..models.topic import Semantics, ZeroSubscribers
-from ..problems import duration
+from pubsub.models import Status, Subscription, Topic
+from pubsub.models.topic import Semantics, ZeroSubscribers
+from pubsub.observing.log_search import ends, offset_at
+from pubsub.observing.problems import duration
+
 from .showing import number
 
 

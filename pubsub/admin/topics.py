@@ -15,15 +15,16 @@ from django.utils.http import urlencode
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
-from .. import operating
-from ..conf import conf
-from ..errors import PubSubError
-from ..models import ConsumerLag, Status, Subscription, Topic
-from ..models.topic import Semantics
-from ..problems import duration
-from ..topic_options import OPTIONS
-from ..topics import check_name
-from ..transactions import read_committed
+from pubsub import operating
+from pubsub.conf import conf
+from pubsub.errors import PubSubError
+from pubsub.models import ConsumerLag, Status, Subscription, Topic
+from pubsub.models.topic import Semantics
+from pubsub.observing.problems import duration
+from pubsub.topics.finding import check_name
+from pubsub.topics.options import OPTIONS
+from pubsub.transactions import read_committed
+
 from .page import OwnPages
 from .showing import number
 from .topic_changes import consequences

@@ -18,11 +18,12 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from .. import dead_letters
-from ..choosing import Matching
-from ..dead_letters import DISCARD, REPLAY, Letter, Verb
-from ..errors import LettersInUse, PubSubError
-from ..models import DeadLetter
+from pubsub.dead_letters import verbs
+from pubsub.dead_letters.choosing import Matching
+from pubsub.dead_letters.verbs import DISCARD, REPLAY, Letter, Verb
+from pubsub.errors import LettersInUse, PubSubError
+from pubsub.models import DeadLetter
+
 from .letter_filters import SHORT_STATES, matching_of
 from .showing import number
 
@@ -104,13 +105,13 @@ def verb_view(model_admin: Admin, request: HttpRequest, verb: str) -> HttpRespon
     if not getattr(model_admin, f"has_{verb}_permission")(request):
         raise PermissionDenied
     if request.POST.get("progress"):
-        return _run(dead_letters.VERBS[verb], model_admin, request)
+        return _run(verbs.VERBS[verb], model_admin, request)
     ids = _whole_numbers(request, "letter")
     chosen = Matching(ids=ids[:1])
     if request.POST.get("whole") and (letter := DeadLetter.objects.only("transaction_id", "group_id").get(pk__in=ids)):
         chosen = Matching(transaction=letter.transaction_id, group=letter.group_id)
     back_to = ids[0] if ids else None
-    response = _ask(dead_letters.VERBS[verb], model_admin, request, chosen, back_to)
+    response = _ask(verbs.VERBS[verb], model_admin, request, chosen, back_to)
     return response or HttpResponseRedirect(_address(model_admin, back_to))
 
 
@@ -129,7 +130,7 @@ def _ask(
     # What fails from now on was not on the page, and so is not agreed to.
     matching = replace(matching, up_to=counts[0].last_id)
     events, transactions = sum(it.events for it in counts), sum(it.transactions for it in counts)
-    names = dead_letters.topic_names({it.topic_id for it in counts}, using)
+    names = verbs.topic_names({it.topic_id for it in counts}, using)
     progress = Progress(verb=verb.name, chosen=matching.described, events=events, back_to=back_to)
     if back_to is None:
         progress.query = request.META.get("QUERY_STRING", "")
@@ -151,11 +152,11 @@ def _ask(
     )
 
 
-def _count(verb: Verb, matching: Matching, using: str) -> list[dead_letters.Count]:
+def _count(verb: Verb, matching: Matching, using: str) -> list[verbs.Count]:
     try:
         with transaction.atomic(using=using), connections[using].cursor() as cursor:
             cursor.execute("SELECT set_config('statement_timeout', %s, true)", [f"{COUNTING_MS}ms"])
-            counts = dead_letters.count(verb, matching, using)
+            counts = verbs.count(verb, matching, using)
             cursor.execute("SELECT set_config('statement_timeout', %s, true)", ["0"])
             return counts
     except OperationalError as error:
@@ -187,15 +188,13 @@ def _run_at_once(verb: Verb, model_admin: Admin, request: HttpRequest, progress:
     names: dict[int, str] = {}
 
     def log(changed: list[Letter]) -> None:
-        names.update(dead_letters.topic_names({letter.topic_id for letter in changed}, using))
+        names.update(verbs.topic_names({letter.topic_id for letter in changed}, using))
         LogEntry.objects.bulk_create(
             _log_entry(verb, request, progress, f"{it.group} {names[it.topic_id]}:{it.offset}", it.id) for it in changed
         )
 
     matching = progress.matching
-    changed = dead_letters.act(
-        verb, matching, using, actor=request.user.get_username(), reason=progress.reason, log=log
-    )
+    changed = verbs.act(verb, matching, using, actor=request.user.get_username(), reason=progress.reason, log=log)
     transactions = len({(it.group, it.topic_id, it.transaction_id) for it in changed})
     level, text = _report(verb, len(changed), transactions, progress.events)
     if progress.back_to is not None:
@@ -233,7 +232,7 @@ def _run_for_a_while(
             _log_entry(verb, request, progress, count, None).save()
 
     started = time.monotonic()
-    batches = dead_letters.act_in_batches(
+    batches = verbs.act_in_batches(
         verb,
         progress.matching,
         using,

@@ -15,16 +15,21 @@ from typing import Any
 from django.db import connections, transaction
 
 from pubsub import publish_many
+from pubsub.consuming.worker import Worker
 from pubsub.delivery import Delivery
-from pubsub.sequencing import sequence
-from pubsub.subscribing import Declaration, enrol
-from pubsub.worker import Worker
+from pubsub.sequencing.numbering import sequence
+from pubsub.signals import batch_handled
+from pubsub.subscriptions.declaring import Declaration, enrol
 
 from .publishing import TOPIC, open_raw, payload_of
 from .rounds import wal_position
 
 AT_ONCE = 10_000
 """Events that are numbered at once."""
+
+Runner = Callable[[Any], tuple[int, float]]
+"""Waits for the others by calling what it is given, and drains. Returns how many events, and when it was done with
+the last one."""
 
 
 def fill(*, using: str, events: int, together: int, size: int, groups: int, say: Callable[[str], None]) -> float:
@@ -111,25 +116,31 @@ def _nothing(event: Any) -> None:
     """What is called for each event."""
 
 
-def _consumer(using: str, declared: Declaration, batch: int) -> Callable[[Any], int]:
-    def drain(begin: Callable[[], None]) -> int:
+def _consumer(using: str, declared: Declaration, batch: int) -> Runner:
+    def drain(begin: Callable[[], None]) -> tuple[int, float]:
         connections[using].ensure_connection()
         worker = Worker([declared], using=using, batch_size=batch, drain=True)
+        ends = [0.0]
+
+        def note_end(**facts: Any) -> None:
+            ends[0] = time.perf_counter()
+
+        batch_handled.connect(note_end)
         begin()
         worker.run()
-        return worker.passed
+        return worker.passed, ends[0]
 
     return drain
 
 
-def _raw_reader(using: str, group: int, number: int, of: int, batch: int) -> Callable[[Any], int]:
+def _raw_reader(using: str, group: int, number: int, of: int, batch: int) -> Runner:
     read = (
         "SELECT c_offset, event_id, type, key, payload::text, metadata::text, host_id, user_id, transaction_id, "
         "created_at FROM pubsub_bench.log WHERE partition_id = %s AND c_offset >= %s ORDER BY c_offset LIMIT %s"
     )
     progress = "UPDATE pubsub_bench.progress SET next_offset = %s WHERE group_id = %s AND partition_id = %s"
 
-    def drain(begin: Callable[[], None]) -> int:
+    def drain(begin: Callable[[], None]) -> tuple[int, float]:
         seen = 0
         with open_raw(using) as connection:
             connection.autocommit = True
@@ -148,19 +159,19 @@ def _raw_reader(using: str, group: int, number: int, of: int, batch: int) -> Cal
                         connection.execute(progress, [events[-1][0] + 1, group, partition])
                         going_on.append((partition, events[-1][0] + 1))
                 mine = going_on
-        return seen
+        return seen, time.perf_counter()
 
     return drain
 
 
-def _race(runners: list[Callable[[Any], int]], using: str) -> float:
-    """Events a second, from the moment when all stand ready until the last is done."""
+def _race(runners: list[Runner], using: str) -> float:
+    """Events a second, from the moment when all stand ready until the last event is done."""
     connections.close_all()
     context = multiprocessing.get_context("fork")
     ready = context.Barrier(len(runners) + 1)
     answers: Any = context.SimpleQueue()
 
-    def run(runner: Callable[[Any], int]) -> None:
+    def run(runner: Runner) -> None:
         try:
             answers.put(runner(ready.wait))
         except BaseException as error:
@@ -175,9 +186,8 @@ def _race(runners: list[Callable[[Any], int]], using: str) -> float:
     ready.wait(60)
     begun = time.perf_counter()
     told = [answers.get() for _ in processes]
-    seconds = time.perf_counter() - begun
     for process in processes:
         process.join()
     if failed := [answer for answer in told if isinstance(answer, str)]:
         raise RuntimeError(f"A consumer failed: {failed[0]}")
-    return float(sum(told) / seconds)
+    return float(sum(events for events, _ in told) / (max(end for _, end in told) - begun))

@@ -11,9 +11,9 @@ from django.db import connections, transaction
 from django.test import override_settings
 
 from pubsub import publish
-from pubsub.retention import retire
-from pubsub.sequencing import sequence
-from pubsub.storage import make_partitions_ahead
+from pubsub.keeping.retention import retire
+from pubsub.keeping.storage import make_partitions_ahead
+from pubsub.sequencing.numbering import sequence
 
 from .publishing import TOPIC, payload_of, running_coordinator
 

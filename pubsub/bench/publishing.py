@@ -12,8 +12,8 @@ import psycopg
 from django.db import connections, transaction
 
 from pubsub import publish, publish_many
-from pubsub.coordinating import Coordinator
-from pubsub.wakeup import dedicated_connection
+from pubsub.sequencing.coordinating import Coordinator
+from pubsub.sequencing.wakeup import dedicated_connection
 
 from .rounds import Contestant, Unit
 

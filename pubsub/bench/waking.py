@@ -12,9 +12,9 @@ from typing import Any
 from django.db import connections, transaction
 
 from pubsub import publish
-from pubsub.subscribing import Declaration, enrol
-from pubsub.wakeup import dedicated_connection
-from pubsub.worker import Worker
+from pubsub.consuming.worker import Worker
+from pubsub.sequencing.wakeup import dedicated_connection
+from pubsub.subscriptions.declaring import Declaration, enrol
 
 from .publishing import TOPIC, open_raw, running_coordinator
 

@@ -7,7 +7,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from ..delivery import Delivery
+from pubsub.delivery import Delivery
+
 from .fields import ClockTimestamp
 
 

@@ -17,11 +17,12 @@ from django.utils.text import get_text_list
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..errors import Refused, UnknownGroup
-from ..journal import record
-from ..models import Claim, ConsumerLag, ConsumerOffset, DeadLetter, Member, Status, Subscription
-from ..sql import load
-from ..transactions import read_committed
+from pubsub.errors import Refused, UnknownGroup
+from pubsub.models import Claim, ConsumerLag, ConsumerOffset, DeadLetter, Member, Status, Subscription
+from pubsub.observing.journal import record
+from pubsub.sql import load
+from pubsub.transactions import read_committed
+
 from .locking import lock_places
 
 BY_OPERATORS = frozenset(

@@ -9,12 +9,14 @@ from typing import Any
 from django.db import OperationalError, connections, transaction
 from django.utils.translation import gettext as _
 
-from ..errors import PartitionInUse
-from ..models import Claim, ConsumerOffset
-from ..models.fields import ClockTimestamp
-from ..sql import load
+from pubsub.errors import PartitionInUse
+from pubsub.models import Claim, ConsumerOffset
+from pubsub.models.fields import ClockTimestamp
+from pubsub.sql import load
 
 LOCK_NOT_AVAILABLE = "55P03"
+LONGEST_WAIT_MS = 2**31 - 1
+"""What PostgreSQL takes."""
 
 
 def lock_places(
@@ -74,7 +76,8 @@ def _wait(topic: str, group: str, chosen: dict[str, Any], using: str, wait_s: fl
         with transaction.atomic(using=using), connections[using].cursor() as cursor:
             cursor.execute("SELECT current_setting('lock_timeout')")
             (before,) = cursor.fetchone()
-            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{max(1, int(wait_s * 1000))}ms"])
+            wait_ms = int(max(1, min(wait_s * 1000, LONGEST_WAIT_MS)))
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{wait_ms}ms"])
             cursor.execute(load("wait_for_places"), chosen)
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [before])
     except OperationalError as error:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from django.db import transaction
 
-from ..transactions import read_committed
+from pubsub.transactions import read_committed
 
 
 @contextmanager

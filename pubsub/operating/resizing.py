@@ -8,12 +8,12 @@ new one does, and no event moves.
 import dataclasses
 from typing import Any
 
-from ..journal import record
-from ..models import Topic
-from ..sql import load
-from ..topic_options import checked
-from ..topics import no_such_topic
-from ..transactions import read_committed
+from pubsub.models import Topic
+from pubsub.observing.journal import record
+from pubsub.sql import load
+from pubsub.topics.finding import no_such_topic
+from pubsub.topics.options import checked
+from pubsub.transactions import read_committed
 
 LOCK_SEQUENCER = "SELECT FROM log_sequencer WHERE id = 1 FOR UPDATE"
 

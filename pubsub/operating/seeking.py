@@ -8,12 +8,13 @@ from typing import Any, Literal
 from django.db import connections
 from django.utils.translation import gettext as _
 
-from ..errors import Refused
-from ..journal import record
-from ..models import Claim, ConsumerOffset, LogCounter, Status, Subscription
-from ..models.fields import ClockTimestamp
-from ..sql import load
-from ..transactions import read_committed
+from pubsub.errors import Refused
+from pubsub.models import Claim, ConsumerOffset, LogCounter, Status, Subscription
+from pubsub.models.fields import ClockTimestamp
+from pubsub.observing.journal import record
+from pubsub.sql import load
+from pubsub.transactions import read_committed
+
 from .groups import find
 from .locking import lock_places
 
@@ -236,7 +237,8 @@ def _ago(cursor: Any, older_than: dt.timedelta) -> dt.datetime:
             _("Say how old as a timedelta that is not negative, such as timedelta(days=3), not %(given)r.")
             % {"given": older_than}
         )
-    cursor.execute("SELECT clock_timestamp() - %s", [older_than])
+    # Nothing is older than a thousand years, and there is no time much longer ago.
+    cursor.execute("SELECT clock_timestamp() - least(%s::interval, '1000 years')", [older_than])
     moment: dt.datetime = cursor.fetchone()[0]
     return moment
 

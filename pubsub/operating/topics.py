@@ -8,10 +8,9 @@ from django.db.models import F, Sum
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from ..conf import conf
-from ..errors import InvalidSetting, InvalidTopic, Refused
-from ..journal import record
-from ..models import (
+from pubsub.conf import conf
+from pubsub.errors import InvalidSetting, InvalidTopic, Refused
+from pubsub.models import (
     Claim,
     ConsumerOffset,
     DeadLetter,
@@ -24,10 +23,12 @@ from ..models import (
     Subscription,
     Topic,
 )
-from ..sql import load
-from ..topic_options import OPTIONS, checked
-from ..topics import DEFAULT_TOPIC, check_name, create_topics, no_such_topic
-from ..transactions import read_committed
+from pubsub.observing.journal import record
+from pubsub.sql import load
+from pubsub.topics.finding import DEFAULT_TOPIC, check_name, create_topics, no_such_topic
+from pubsub.topics.options import OPTIONS, checked
+from pubsub.transactions import read_committed
+
 from .groups import OPEN_LETTERS
 from .locking import lock_places
 from .resizing import LOCK_SEQUENCER, locked_topic, resize_locked

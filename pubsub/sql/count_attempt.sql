@@ -1,7 +1,7 @@
 -- Notes another attempt at the publisher's transaction that comes next, and up to where to go on like that: the end of
 -- what the worker that died may have had in hand. Returns how many attempts that makes; no row if nothing comes next.
 WITH coming AS MATERIALIZED (
-    SELECT c_offset, transaction_id
+    SELECT c_offset
     FROM pubsub_read_v1(%(topic_id)s, %(partition_id)s, %(group_id)s, %(position)s, %(below_position)s, %(limit)s)
 ), noted AS (
     INSERT INTO consumer_claims AS claim (
@@ -17,4 +17,4 @@ WITH coming AS MATERIALIZED (
                            ELSE claim.last_offset END
     RETURNING attempts
 )
-SELECT attempts, (SELECT transaction_id FROM coming ORDER BY c_offset LIMIT 1) FROM noted
+SELECT attempts FROM noted

@@ -1,5 +1,6 @@
 -- Removes temporary subscriptions that nobody has used for as long as they may be idle, with their places, and notes
--- each in the journal. One is used while a member's heartbeat comes, a place moves, or a lease runs. Where a worker has
+-- each in the journal. One is used while a member's heartbeat comes, a place moves, or a lease runs. A member that lives
+-- says so no more often than its group asks for: it is heard of until its heartbeat_timeout is over. Where a worker has
 -- one of its places in hand at this moment it stays; what is looked at is looked at again once it is locked. Its dead
 -- letters stay, for people.
 WITH idle AS MATERIALIZED (
@@ -16,7 +17,8 @@ WITH idle AS MATERIALIZED (
       AND NOT EXISTS (
           SELECT FROM outbox_members AS member
           WHERE member.topic_id = subscription.topic_id AND member.group_id = subscription.group_id
-            AND member.last_heartbeat_at + subscription.expires_after > clock_timestamp()
+            AND member.last_heartbeat_at + greatest(subscription.expires_after, subscription.heartbeat_timeout)
+                > clock_timestamp()
       )
     FOR UPDATE OF subscription SKIP LOCKED
 ), places AS MATERIALIZED (

@@ -1,6 +1,7 @@
 -- The full storage partitions of the log, from the oldest on: when the last of what is in each expires, and through
--- which topic. What belongs to a topic that is gone has expired. Reads no log.
-SELECT lower, upper, filled_at, max(filled_at + coalesce(topic.retention, '0')) AS expires_at,
+-- which topic. What belongs to a topic that is gone has expired. A thousand years are for ever: Python knows no time that
+-- is much later. Reads no log.
+SELECT lower, upper, filled_at, max(filled_at + least(coalesce(topic.retention, '0'), '1000 years')) AS expires_at,
        coalesce((array_agg(topic.name ORDER BY topic.retention DESC NULLS LAST))[1], ''),
        sum(entries)::bigint, min(first_message_id) FILTER (WHERE entries > 0),
        coalesce(max(last_message_id), 0), statement_timestamp()

@@ -36,7 +36,7 @@ BEGIN
         SELECT {kind} AS kind, {key} AS key, {host_id} AS host_id, {payload} AS payload
         FROM {rows}
         CROSS JOIN LATERAL (SELECT {new_row} AS new_row, {old_row} AS old_row OFFSET 0) AS published
-        WHERE new_row IS DISTINCT FROM old_row AND ({condition})
+        WHERE published.new_row IS DISTINCT FROM published.old_row AND ({condition})
     ) AS change
     WHERE payload IS NOT NULL
     -- Of a row whose primary key has changed, the deletion comes before the insertion.

@@ -15,6 +15,14 @@ CROSS JOIN LATERAL (
     SELECT coalesce(message.to_group = %(group_id)s, true) AND ({chosen}) AS is_mine OFFSET 0
 ) AS mine
 WHERE entry.topic_id = %(topic_id)s AND entry.partition_id = %(partition_id)s
-  AND entry.position >= %(position)s AND entry.position < coalesce(%(below_position)s, 9223372036854775807)
+  AND entry.position >= %(position)s AND entry.position < coalesce(
+      %(below_position)s,
+      -- A resize may have come since somebody looked, as in pubsub_read_v1.
+      (SELECT min(resize.position)
+       FROM outbox_topic_resizes AS resize JOIN outbox_topic_subscriptions AS subscription
+         ON subscription.topic_id = resize.topic_id AND subscription.group_id = %(group_id)s
+       WHERE resize.topic_id = %(topic_id)s AND resize.position > subscription.resizes_passed),
+      9223372036854775807
+  )
 ORDER BY entry.position
 LIMIT %(limit)s

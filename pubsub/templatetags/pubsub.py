@@ -3,7 +3,7 @@
 from django import template
 from django.utils.formats import number_format
 
-from pubsub import problems
+from pubsub.observing import problems
 
 register = template.Library()
 

@@ -8,7 +8,7 @@ import time
 from concurrent.futures import Future
 from typing import Any
 
-from ..errors import PubSubError
+from pubsub.errors import PubSubError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -36,6 +36,8 @@ def is_public(address: str) -> bool:
         inner += [part for part in (ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())) if part]
         if ip in _NAT64:
             inner.append(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
+        if ip.is_site_local:  # deprecated, and therefore global to Python; in use inside networks all the same
+            return False
         if ip.ipv4_mapped:
             inner.remove(ip)  # Python versions differ on whether those count as global themselves
     return all(one.is_global and not one.is_multicast and not one.is_reserved for one in inner)

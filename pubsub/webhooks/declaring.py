@@ -8,12 +8,13 @@ from urllib.parse import urlsplit
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from ..delivery import Delivery
-from ..errors import InvalidSubscription
-from ..events import Event
-from ..retrying import Backoff, retry_policy
-from ..sql import load
-from ..subscribing import subscribe
+from pubsub.consuming.retrying import Backoff, retry_policy
+from pubsub.delivery import Delivery
+from pubsub.errors import InvalidSubscription
+from pubsub.events import Event
+from pubsub.sql import load
+from pubsub.subscriptions.declaring import subscribe
+
 from .sending import Endpoint, deliver
 
 logger = logging.getLogger("pubsub.webhooks")

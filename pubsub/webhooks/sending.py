@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 from django.core.serializers.json import DjangoJSONEncoder
 
-from ..errors import InvalidSubscription, PubSubError, Reject, RetryLater
-from ..events import Event
+from pubsub.errors import InvalidSubscription, PubSubError, Reject, RetryLater
+from pubsub.events import Event
+
 from . import addresses
 from .signing import decode_secret, sign
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import DEFAULT_DB_ALIAS, IntegrityError, connections, transaction
 
-from ... import wakeup
+from pubsub.sequencing import wakeup
+
 from ...errors import UnknownGroup
 from ...models import SinkBatch, Status, Subscription
 from ..errors import ArchiveBusy, InvalidRead

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from pubsub.models import DeadLetter
-from pubsub.redaction import REDACTED
+from pubsub.payloads.redaction import REDACTED
 from tests.admin.pages import LETTERS, press, text_of
 from tests.factories import AttemptFactory, DeadLetterFactory, SubscriptionFactory, TopicFactory
 

@@ -11,8 +11,8 @@ from django.urls import reverse
 
 from pubsub import publish
 from pubsub.models import ConsumerOffset, OperatorEvent, Subscription, Topic
-from pubsub.sequencing import sequence
-from pubsub.subscribing import Declaration, enrol
+from pubsub.sequencing.numbering import sequence
+from pubsub.subscriptions.declaring import Declaration, enrol
 from tests.admin.pages import hidden_fields, said, text_of
 from tests.journal import journal
 

@@ -9,8 +9,8 @@ from html import unescape
 import pytest
 
 from pubsub.admin.json_display import CHARACTERS_SHOWN, ITEMS_SHOWN, LINES_SHOWN, show_json
-from pubsub.decoding import LongNumber, decode
-from pubsub.writing_json import write_json
+from pubsub.payloads.decoding import LongNumber, decode
+from pubsub.payloads.writing import write_json
 
 
 def text(html):

@@ -10,11 +10,12 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from pubsub import log_search, publish
-from pubsub.log_search import Wanted, search
+from pubsub import publish
 from pubsub.models import ConsumerOffset, LogView, OutboxMessage
-from pubsub.sequencing import sequence
-from pubsub.subscribing import Declaration, enrol
+from pubsub.observing import log_search
+from pubsub.observing.log_search import Wanted, search
+from pubsub.sequencing.numbering import sequence
+from pubsub.subscriptions.declaring import Declaration, enrol
 from tests.admin.pages import hidden_fields, said, text_of
 from tests.factories import DeadLetterFactory, SubscriptionFactory, TopicFactory
 

@@ -10,7 +10,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from pubsub import problems, wakeup
+from pubsub.observing import problems
+from pubsub.sequencing import wakeup
 from tests.admin.pages import text_of
 from tests.factories import (
     ConsumerOffsetFactory,
@@ -116,7 +117,7 @@ def test_nothing_on_it_is_inline(sign_in, group):
 
 @pytest.mark.parametrize(("may", "shown"), [(True, "SELECT 'a payload'"), (False, "it may quote from payloads")])
 def test_queries_are_shown_to_those_who_may_see_payloads(sign_in, monkeypatch, may, shown):
-    monkeypatch.setattr("pubsub.status.OLD_TRANSACTION", dt.timedelta(0))
+    monkeypatch.setattr("pubsub.observing.status.OLD_TRANSACTION", dt.timedelta(0))
     client = sign_in("view_subscription", *(["view_payload_outboxmessage"] if may else []))
     with wakeup.dedicated_connection("default") as holder, holder.transaction():
         holder.execute("SELECT 'a payload'")

@@ -8,10 +8,11 @@ from django.contrib import admin
 from django.db import connection, transaction
 from django.urls import reverse
 
-from pubsub import publish, repairing
+from pubsub import publish
+from pubsub.dead_letters import repairing
 from pubsub.models import Topic
-from pubsub.sequencing import sequence
-from pubsub.subscribing import Declaration, enrol
+from pubsub.sequencing.numbering import sequence
+from pubsub.subscriptions.declaring import Declaration, enrol
 from tests.factories import AttemptFactory, DeadLetterFactory, FindingFactory, MemberFactory
 
 pytestmark = pytest.mark.django_db(transaction=True)

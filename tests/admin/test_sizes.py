@@ -7,10 +7,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from pubsub.keeping.storage import make_partitions_ahead
 from pubsub.models import ConsumerOffset
-from pubsub.sequencing import sequence
-from pubsub.storage import make_partitions_ahead
-from pubsub.subscribing import Declaration, enrol
+from pubsub.sequencing.numbering import sequence
+from pubsub.subscriptions.declaring import Declaration, enrol
 from tests.factories import TopicFactory
 
 MESSAGES = 3_000_000

@@ -10,7 +10,7 @@ from django.urls import reverse
 from pubsub import publish
 from pubsub.admin import TopicAdmin
 from pubsub.models import OperatorEvent, Topic
-from pubsub.sequencing import sequence
+from pubsub.sequencing.numbering import sequence
 from tests.admin.pages import hidden_fields, said, text_of
 from tests.factories import (
     ConsumerOffsetFactory,

@@ -10,7 +10,7 @@ from django.utils.translation import trans_real
 
 import pubsub
 from pubsub.errors import InvalidTopic
-from pubsub.topic_options import checked
+from pubsub.topics.options import checked
 from tests.admin.pages import text_of
 from tests.factories import DeadLetterFactory, LogPartitionCounterFactory, SubscriptionFactory, TopicFactory
 
@@ -19,7 +19,14 @@ MODULES = [
     *sorted((PACKAGE / "operating").glob("*.py")),
     *(
         PACKAGE / f"{name}.py"
-        for name in ("dead_letters", "encoding", "publishing", "repairing", "topic_options", "topics")
+        for name in (
+            "dead_letters/repairing",
+            "dead_letters/verbs",
+            "payloads/encoding",
+            "publishing/publish",
+            "topics/finding",
+            "topics/options",
+        )
     ),
 ]
 NOT_SHOWN = {"AssertionError", "InvalidSetting", "NotInTransaction", "WrongDatabase"}

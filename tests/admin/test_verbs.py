@@ -7,8 +7,8 @@ from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.urls import reverse
 
-from pubsub import dead_letters
 from pubsub.admin import verbs
+from pubsub.dead_letters import verbs as dead_letter_verbs
 from pubsub.models import DeadLetter
 from tests.admin.pages import LETTERS, agree, hidden_fields, press, press_on_page, said, text_of
 from tests.factories import DeadLetterFactory, TopicFactory
@@ -125,7 +125,7 @@ def test_nothing_to_do_is_said_at_once(operator):
 def test_somebody_was_faster(operator, before, left, query):
     letters = DeadLetterFactory.create_batch(3)
     asked = press(operator, "replay", letters, query)
-    dead_letters.replay([letter.pk for letter in letters[:before]], "default")
+    dead_letter_verbs.replay([letter.pk for letter in letters[:before]], "default")
     done = agree(operator, asked)
     assert f"{left} of 3" in said(done)[0]
     assert "somebody was faster" in said(done)[0]
@@ -159,7 +159,7 @@ def test_what_would_narrow_the_list_but_not_the_verb_is_refused(operator, query)
 def test_many_are_done_in_batches_with_progress(operator, monkeypatch):
     monkeypatch.setattr(verbs, "AT_ONCE", 5)
     monkeypatch.setattr(verbs, "SECONDS_OF_WORK", 0)
-    monkeypatch.setattr(dead_letters, "BATCH_SIZE", 4)
+    monkeypatch.setattr(dead_letter_verbs, "BATCH_SIZE", 4)
     topic = TopicFactory()
     letters = DeadLetterFactory.create_batch(10, topic=topic)
     DeadLetterFactory(topic=topic, transaction_id=letters[0].transaction_id, group_id="another-group")
@@ -184,7 +184,9 @@ def test_many_are_done_in_batches_with_progress(operator, monkeypatch):
 
 def test_what_takes_too_long_to_count_is_not_begun(operator, monkeypatch):
     monkeypatch.setattr(verbs, "COUNTING_MS", 1)
-    monkeypatch.setattr(dead_letters, "count", lambda *arguments: connection.cursor().execute("SELECT pg_sleep(1)"))
+    monkeypatch.setattr(
+        dead_letter_verbs, "count", lambda *arguments: connection.cursor().execute("SELECT pg_sleep(1)")
+    )
     (message,) = said(press(operator, "replay", [DeadLetterFactory()]))
     assert message.startswith("There are too many to be counted")
 
@@ -202,7 +204,7 @@ def test_a_verb_pressed_on_the_detail_page_leads_back_to_it(operator):
 
 @pytest.mark.django_db(transaction=True)
 def test_a_press_does_not_wait_for_a_worker_that_is_trying_the_same_events(operator, monkeypatch):
-    monkeypatch.setattr(dead_letters, "LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(dead_letter_verbs, "LOCK_TIMEOUT_S", 0.1)
     letter = DeadLetterFactory(retrying=True)
     worker = connection.copy()
     try:

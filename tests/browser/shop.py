@@ -7,8 +7,8 @@ from django.utils import timezone
 
 from pubsub import publish, publish_many
 from pubsub.models import ConsumerOffset, Sample, Subscription, Topic
-from pubsub.sequencing import sequence
-from pubsub.subscribing import Declaration, enrol
+from pubsub.sequencing.numbering import sequence
+from pubsub.subscriptions.declaring import Declaration, enrol
 from tests.factories import DeadLetterFactory, FindingFactory, MemberFactory, OperatorEventFactory, TopicFactory
 
 

@@ -5,9 +5,9 @@ from django.db import transaction
 from playwright.sync_api import expect
 
 from pubsub import publish
+from pubsub.consuming.worker import Worker
 from pubsub.models import DeadLetter, Subscription, Topic
-from pubsub.subscribing import Declaration
-from pubsub.worker import Worker
+from pubsub.subscriptions.declaring import Declaration
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

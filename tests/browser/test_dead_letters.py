@@ -5,9 +5,9 @@ from django.db import connection, transaction
 from playwright.sync_api import Page, expect
 
 from pubsub import publish
+from pubsub.consuming.worker import Worker
 from pubsub.models import DeadLetter, OperatorEvent, Subscription, Topic
-from pubsub.subscribing import Declaration
-from pubsub.worker import Worker
+from pubsub.subscriptions.declaring import Declaration
 from tests.factories import DeadLetterFactory
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -94,7 +94,7 @@ def test_two_operators_press_replay_at_once(signed_in: Page, second: Page, faile
 def test_many_go_on_by_themselves_with_progress(signed_in: Page, monkeypatch) -> None:
     monkeypatch.setattr("pubsub.admin.verbs.AT_ONCE", 10)
     monkeypatch.setattr("pubsub.admin.verbs.SECONDS_OF_WORK", 0)
-    monkeypatch.setattr("pubsub.dead_letters.BATCH_SIZE", 40)
+    monkeypatch.setattr("pubsub.dead_letters.verbs.BATCH_SIZE", 40)
     topic, _ = Topic.objects.get_or_create(name="orders.events")
     DeadLetterFactory.create_batch(170, topic=topic)
     page = signed_in

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from pubsub import publish
 from pubsub.models import DeadLetter, OperatorEvent, Subscription, Topic
-from pubsub.sequencing import sequence
+from pubsub.sequencing.numbering import sequence
 from tests.browser.shop import a_lively_shop
 from tests.factories import AttemptFactory, DeadLetterFactory, FindingFactory, OperatorEventFactory, TopicFactory
 
@@ -103,7 +103,7 @@ def test_dead_letters(operator, look):
 def test_progress_of_many(operator, look, monkeypatch):
     monkeypatch.setattr("pubsub.admin.verbs.AT_ONCE", 10)
     monkeypatch.setattr("pubsub.admin.verbs.SECONDS_OF_WORK", 0)
-    monkeypatch.setattr("pubsub.dead_letters.BATCH_SIZE", 20)
+    monkeypatch.setattr("pubsub.dead_letters.verbs.BATCH_SIZE", 20)
     DeadLetterFactory.create_batch(60, topic=TopicFactory(name="busy.events"))
     page = operator
     page.route("**/go_on.js", lambda route: route.fulfill(body="", content_type="text/javascript"))

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from pubsub import publish_many
 from pubsub.models import ConsumerOffset, DeadLetter, Subscription
-from pubsub.sequencing import sequence
+from pubsub.sequencing.numbering import sequence
 from tests.browser.shop import a_lively_shop
 from tests.browser.strictness import serious_findings
 from tests.factories import TopicFactory

@@ -24,8 +24,8 @@ from pubsub import publish
 from pubsub.management.operators import from_a_signal, system_user
 from pubsub.management.status_text import as_text
 from pubsub.models import OperatorEvent, OutboxMessage, Subscription, Topic
-from pubsub.sequencing import sequence
-from pubsub.status import status
+from pubsub.observing.status import status
+from pubsub.sequencing.numbering import sequence
 from tests.factories import ClaimFactory, DeadLetterFactory, MemberFactory
 from tests.operating.helpers import GROUP, TOPIC, fill, lag, make_topic, places, reread, status_of, subscribe
 from tests.sequencing.conftest import new_session, session
@@ -372,8 +372,8 @@ def test_nothing_is_said_where_nothing_is_wrong() -> None:
 
 
 def test_whoever_stands_in_the_way_of_numbering_is_named(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pubsub import problems
-    from pubsub import status as module
+    from pubsub.observing import problems
+    from pubsub.observing import status as module
 
     monkeypatch.setattr(module, "OLD_TRANSACTION", dt.timedelta(0))
     monkeypatch.setattr(problems, "NUMBERING_LATE_S", 0)
@@ -389,7 +389,7 @@ def test_whoever_stands_in_the_way_of_numbering_is_named(session: Session, monke
 
 @pytest.mark.usefixtures("busy_site")
 def test_the_status_tells_what_holds_things_up(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pubsub import status as module
+    from pubsub.observing import status as module
 
     monkeypatch.setattr(module, "OLD_TRANSACTION", dt.timedelta(0))
     session.execute("BEGIN")
@@ -511,7 +511,7 @@ def test_an_event_is_shown_whole_as_data_and_in_a_line_as_text() -> None:
 
 @pytest.mark.usefixtures("five")
 def test_long_stretches_without_a_match_are_walked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pubsub import tailing
+    from pubsub.reach import tailing
 
     monkeypatch.setattr(tailing, "STRETCH", 1)
     assert [event["offset"] for event in tailed("--from=earliest", "--key=2")] == [3]

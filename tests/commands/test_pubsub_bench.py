@@ -4,7 +4,7 @@ import json
 from io import StringIO
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 
 from pubsub.models import OutboxMessage
@@ -32,6 +32,11 @@ def test_every_contestant_takes_part_and_nothing_is_left(settings: object) -> No
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_database WHERE datname = %s", [f"{name}_bench"])
         assert cursor.fetchone() == (0,)
+
+
+def test_a_database_that_is_not_there() -> None:
+    with pytest.raises(CommandError, match='There is no database "nowhere"; there are: default'):
+        call_command("pubsub_bench", "wake", database="nowhere")
 
 
 def _without(options: dict[str, object]) -> dict[str, object]:

@@ -141,7 +141,7 @@ def test_the_text_says_it_in_a_sentence() -> None:
 
 def test_more_than_are_named_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pubsub.management.commands.pubsub_dead_letters.ROWS_TOLD", 3)
-    monkeypatch.setattr("pubsub.dead_letters.BATCH_SIZE", 2)
+    monkeypatch.setattr("pubsub.dead_letters.verbs.BATCH_SIZE", 2)
     DeadLetterFactory.create_batch(7, topic=TopicFactory())
     told, _ = run("discard", "--all")
     assert len(told.splitlines()) == 5

@@ -16,8 +16,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from pubsub import topics
 from pubsub.models import DelayedMessage, OutboxMessage, Topic
+from pubsub.topics import finding
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -27,9 +27,9 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def made_topic() -> Iterator[None]:
-    topics.create_topics(connection, {TOPIC: {}})
+    finding.create_topics(connection, {TOPIC: {}})
     yield
-    topics.forget_ids()
+    finding.forget_ids()
 
 
 class Terminal(io.StringIO):
@@ -265,6 +265,14 @@ def test_what_the_database_refuses_is_told_with_the_place_to_go_on_from(publish:
     assert payloads() == [0, 1]
     assert said == "Published 2 events to imports.events, from 2 lines."
     assert publish.errors[0].startswith("The database refused line 3 or one after it: ")
+
+
+def test_a_topic_that_refuses_events_is_told_with_the_place_to_go_on_from(publish: Publish) -> None:
+    Topic.objects.filter(name=TOPIC).update(zero_subscribers="refuse")
+    said = publish({"payload": 1}, exit_code=1)
+    assert said == "Published 0 events to imports.events, from 0 lines."
+    [error] = publish.errors
+    assert error.startswith('Line 1 and those after it were not published: Topic "imports.events" refuses events')
 
 
 def start(*arguments: str, **options: Any) -> "subprocess.Popen[bytes]":

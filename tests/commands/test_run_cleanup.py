@@ -12,10 +12,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
-from pubsub import housekeeping
+from pubsub.keeping import housekeeping
+from pubsub.keeping.retention import retire
 from pubsub.models import Subscription
-from pubsub.retention import retire
-from pubsub.subscribing import enrol
+from pubsub.subscriptions.declaring import enrol
 from tests.factories import OperatorEventFactory
 from tests.handlers import Recorder, declare
 from tests.keeping.helpers import ROWS, make_old, publish_events, small_partitions, state, topic

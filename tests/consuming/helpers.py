@@ -16,13 +16,13 @@ from urllib.parse import quote
 from django.db import connection, connections, transaction
 
 from pubsub import publish, publish_many
-from pubsub.leases import ALIVE
-from pubsub.leasing import Leaseholder
+from pubsub.consuming.leases import ALIVE
+from pubsub.consuming.leasing import Leaseholder
+from pubsub.consuming.reading import Place
 from pubsub.models import Claim, ConsumerLag, ConsumerOffset, DeadLetter, Topic
-from pubsub.reading import Place
-from pubsub.sequencing import sequence
+from pubsub.sequencing.numbering import sequence
 from pubsub.sql import load
-from pubsub.subscribing import Declaration, enrol
+from pubsub.subscriptions.declaring import Declaration, enrol
 
 from ..sequencing.helpers import Running, wait_until  # noqa: F401 - for the tests beside this
 

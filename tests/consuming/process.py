@@ -95,6 +95,7 @@ subscribe(
     start="earliest",
     delivery=Delivery(settings.get("delivery", "transactional")),
     on_failure=settings.get("on_failure", "dead_letter"),
+    where=settings.get("where"),
     retry=Backoff(**retry) if isinstance(retry, dict) else retry,
 )(handlers[sys.argv[1]])
 

@@ -9,9 +9,10 @@ import pytest
 from django.db import connection, transaction
 from psycopg.errors import AdminShutdown, DeadlockDetected
 
-from pubsub import Backoff, Delivery, Event, Reject, RetryLater, dead_letters
+from pubsub import Backoff, Delivery, Event, Reject, RetryLater
+from pubsub.consuming.leases import Lease
+from pubsub.dead_letters import verbs
 from pubsub.errors import LeaseLost
-from pubsub.leases import Lease
 from pubsub.models import Attempt, Claim, ConsumerOffset, DeadLetter
 
 from ..handlers import Recorder, declare, drain
@@ -421,27 +422,34 @@ def test_a_failing_database_does_not_count_in_a_retry_either() -> None:
     assert claims() == []
 
 
-@pytest.mark.parametrize("kind", ["begin", "atomic", "aborted"])
-def test_a_transaction_that_a_handler_leaves_open_is_undone_and_its_own_fault(kind: str, effects_table: None) -> None:
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("kind", ["begin", "atomic", "aborted", "closed"])
+def test_a_transaction_that_a_handler_leaves_open_is_undone_and_its_own_fault(
+    kind: str, batch: bool, effects_table: None
+) -> None:
     from .helpers import effects, note
 
     publish_each("good", "open", "good too")
 
-    def handler(event: Event) -> None:
-        if event.payload == "open":
-            if kind == "atomic":
-                transaction.atomic().__enter__()
-            else:
-                connection.cursor().execute("BEGIN")
-            if kind == "aborted":
-                try:
-                    connection.cursor().execute("SELECT 1 / 0")
-                except Exception:
+    def handler(given: Any) -> None:
+        for event in given if batch else [given]:
+            if event.payload == "open":
+                if kind in ("atomic", "closed"):
+                    transaction.atomic().__enter__()
+                else:
+                    connection.cursor().execute("BEGIN")
+                if kind == "closed":
+                    connection.close()
                     return
-        note(event.payload)
+                if kind == "aborted":
+                    try:
+                        connection.cursor().execute("SELECT 1 / 0")
+                    except Exception:
+                        return
+            note(event.payload)
 
-    drain(leased(handler))
-    assert effects() == ["good", "good too"]
+    drain(leased(handler, batch=batch), wait_period_ms=1)
+    assert effects() == ["good"] * (1 + batch) + ["good too"]
     assert states() == [("open", "dead")]
     assert DeadLetter.objects.get().exception_class == "pubsub.errors.HandlerEndedTransaction"
     assert lag() == 0
@@ -483,7 +491,7 @@ def test_stop_goes_on_though_a_worker_died_between_a_failure_and_its_end() -> No
     with leaseholder("dies", renews=False) as dies:
         lease = dies._take(place, 10)
         assert isinstance(lease, Lease)
-        from pubsub.reading import by_transaction
+        from pubsub.consuming.reading import by_transaction
 
         together = next(by_transaction(lease.all_entries()))
         dies._bury(lease, together, ValueError(), set(), 0)
@@ -508,7 +516,7 @@ def test_a_claim_that_nobody_needs_any_more_goes() -> None:
 def test_replay_of_a_dead_letter() -> None:
     publish_each(1)
     drain(leased(Recorder(fails=lambda event: True)))
-    dead_letters.replay([DeadLetter.objects.get().pk], "default")
+    verbs.replay([DeadLetter.objects.get().pk], "default")
     handler = Recorder()
     drain(leased(handler))
     assert [event.attempt for event in handler.events] == [2]

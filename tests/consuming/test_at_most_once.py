@@ -1,11 +1,13 @@
 """At most once: nothing is handled twice, and what may have been handled is there for people to look at."""
 
+from asyncio import CancelledError
 from typing import Any
 
 import pytest
 from psycopg.errors import AdminShutdown
 
-from pubsub import Delivery, RetryLater, dead_letters
+from pubsub import Delivery, RetryLater
+from pubsub.dead_letters import verbs
 from pubsub.models import Claim, DeadLetter
 
 from ..handlers import Recorder, declare, drain
@@ -40,7 +42,7 @@ def test_the_place_moves_first() -> None:
     assert (lag(), claims()) == (0, [])
 
 
-@pytest.mark.parametrize("error", [ValueError(), RetryLater(0), AdminShutdown(), SystemExit()])
+@pytest.mark.parametrize("error", [ValueError(), RetryLater(0), AdminShutdown(), SystemExit(), CancelledError()])
 @pytest.mark.parametrize("batch", [False, True])
 def test_nothing_is_tried_twice_whatever_the_reason(error: BaseException, batch: bool) -> None:
     publish_each(1, 2, 3)
@@ -52,8 +54,6 @@ def test_nothing_is_tried_twice_whatever_the_reason(error: BaseException, batch:
             if event.payload == 2:
                 raise error
 
-    if isinstance(error, SystemExit) and batch:
-        pytest.skip("as with any other")
     drain(once(handler, batch=batch))
     if batch:
         assert calls == [1, 2]
@@ -61,6 +61,19 @@ def test_nothing_is_tried_twice_whatever_the_reason(error: BaseException, batch:
     else:
         assert calls == [1, 2, 3]
         assert states() == [(2, "dead")]
+    assert (lag(), claims()) == (0, [])
+
+
+def test_stop_leaves_what_nobody_has_begun_with_for_later() -> None:
+    publish_each(1, "bad", 3, 4)
+    handler = Recorder(fails=lambda event: event.payload == "bad")
+    declaration = once(handler, on_failure="stop")
+    drain(declaration)
+    assert handler.payloads == [1, "bad"]
+    assert (next_offset(), lag(), claims()) == (3, 2, [])
+    verbs.discard([DeadLetter.objects.get().pk], "default")
+    drain(declaration)
+    assert handler.payloads == [1, "bad", 3, 4]
     assert (lag(), claims()) == (0, [])
 
 
@@ -97,7 +110,7 @@ def test_also_where_a_replay_comes_first(on_failure: str) -> None:
     place = place_of(once(handler))
     with leaseholder("dies", renews=False) as dies:
         assert dies._take(place, 10)
-    dead_letters.replay([DeadLetter.objects.get().pk], "default")
+    verbs.replay([DeadLetter.objects.get().pk], "default")
     Claim.objects.update(expires_at="2000-01-01T00:00:00Z")
     drain(once(handler, on_failure=on_failure))
     assert handler.payloads == ["bad"]
@@ -119,7 +132,7 @@ def test_no_event_is_handled_before_its_transaction_turns_out_to_have_to_wait() 
         publish("work", "blocked", key="a")
     drain(declaration)
     assert handler.payloads == ["bad"]
-    dead_letters.replay([DeadLetter.objects.get(payload="bad").pk], "default")
+    verbs.replay([DeadLetter.objects.get(payload="bad").pk], "default")
     drain(declaration)
     assert handler.payloads == ["bad", "bad", "free", "blocked"]
 

@@ -9,9 +9,9 @@ import pytest
 from django.db import connection, transaction
 
 from pubsub import publish_many
-from pubsub.sequencing import sequence
-from pubsub.subscribing import enrol
-from pubsub.topics import forget_ids
+from pubsub.sequencing.numbering import sequence
+from pubsub.subscriptions.declaring import enrol
+from pubsub.topics.finding import forget_ids
 
 from ..handlers import declare, drain
 from ..sequencing.test_crash import server as server

@@ -7,8 +7,9 @@ import pytest
 from django.db import connection, transaction
 from psycopg.errors import AdminShutdown
 
-from pubsub import Event, dead_letters
-from pubsub.guarding import MOST_DEATHS, count_attempt
+from pubsub import Event
+from pubsub.consuming.guarding import MOST_DEATHS, count_attempt
+from pubsub.dead_letters import verbs
 from pubsub.models import Attempt, Claim, DeadLetter
 
 from ..handlers import Recorder, declare, drain
@@ -65,6 +66,15 @@ def test_at_least_once_the_others_are_all_handled_and_the_first_deaths_alone_rep
 
 
 @pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
+def test_also_behind_events_that_the_group_does_not_want(delivery: str, effects_table: None) -> None:
+    publish_each(1, 2, 3)
+    publish_each("kill", type="wanted")
+    assert die_until_drained(delivery=delivery, where={"type": "wanted"}) <= 1 + MOST_DEATHS
+    assert states() == [("kill", "dead")]
+    assert (lag(), claims()) == (0, [])
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
 def test_also_when_it_is_tried_again(delivery: str, effects_table: None) -> None:
     publish_each("kill", "fine")
     drain(
@@ -75,7 +85,7 @@ def test_also_when_it_is_tried_again(delivery: str, effects_table: None) -> None
         )
     )
     assert states() == [("kill", "dead")]
-    dead_letters.replay([DeadLetter.objects.get().pk], "default")
+    verbs.replay([DeadLetter.objects.get().pk], "default")
     deaths = die_until_drained(delivery=delivery)
     assert deaths == (2 if delivery == "transactional" else 1), "the first death of a transaction leaves no trace"
     assert states() == [("kill", "dead")]
@@ -186,7 +196,7 @@ def test_an_attempt_that_was_counted_and_not_made_is_counted_back() -> None:
     publish_each(1)
     number()
     place = place_of(declare(Recorder(), topic="work"))
-    from pubsub.guarding import uncount_attempt
+    from pubsub.consuming.guarding import uncount_attempt
 
     first = count_attempt(place, 10, "one")
     second = count_attempt(place, 10, "two")

@@ -7,10 +7,11 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 
-from pubsub import Delivery, Event, dead_letters, publish
+from pubsub import Delivery, Event, publish
+from pubsub.consuming.worker import Worker
+from pubsub.dead_letters import verbs
 from pubsub.models import Claim, DeadLetter
-from pubsub.subscribing import enrol
-from pubsub.worker import Worker
+from pubsub.subscriptions.declaring import enrol
 
 from ..handlers import Recorder, declare, drain
 from ..sequencing.pgbouncer import through_pooler as through_pooler
@@ -136,7 +137,7 @@ def test_leases_through_a_pooler(work: str, session: "psycopg.Connection[Any]", 
 def test_a_retry_through_a_pooler(work: str, through_pooler: None) -> None:
     publish_each(1)
     drain(declare(Recorder(fails=lambda event: True), topic="work"))
-    dead_letters.replay([DeadLetter.objects.get().pk], "default")
+    verbs.replay([DeadLetter.objects.get().pk], "default")
     drain(declare(Recorder(), topic="work"))
     assert states() == [(1, "resolved")]
     assert not connections["default"].in_atomic_block

@@ -1,6 +1,8 @@
 """Handlers that do what they must not: it costs their own events, and nobody else's effects are lost or doubled."""
 
 import asyncio
+import random
+import string
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +11,7 @@ from django.db import connection, transaction
 
 from pubsub import Event
 from pubsub.models import DeadLetter
+from pubsub.publishing.publish import LONGEST_TEXT
 
 from ..handlers import declare, drain
 from .helpers import claims, consumer, effects, lag, note, publish_each, publish_together, states
@@ -104,6 +107,20 @@ def test_transactional_effects_of_the_others_exactly_once(name: str) -> None:
     assert (lag(), claims()) == (0, [])
 
 
+def test_a_long_transaction_fails_whole_where_only_reading_on_shows_that_a_handler_has_broken_it() -> None:
+    def break_it_silently(event: Event) -> None:
+        if event.payload == 5:
+            swallow(sql("SELECT 1 / 0"))()
+
+    publish_together(*range(300))
+    publish_each("after")
+
+    drain(declare(break_it_silently, topic="work"), batch_size=20)
+
+    assert states() == [(n, "dead") for n in range(300)]
+    assert lag() == 0
+
+
 @pytest.mark.parametrize(
     "name", ["commits by SQL", "closes by Django", "moves the search path", "rolls back by psycopg"]
 )
@@ -190,6 +207,25 @@ def test_at_least_once_none_of_it_keeps_the_others_waiting(name: str) -> None:
     assert (lag(), claims()) == (0, [])
 
 
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("name", ["closes by psycopg", "moves the search path", "begins and breaks it"])
+def test_at_least_once_a_long_transaction_fails_whole_where_only_reading_on_fails(name: str, batch: bool) -> None:
+    misdeeds = MISDEEDS | {"begins and breaks it": lambda: [sql("BEGIN")(), swallow(sql("SELECT 1 / 0"))()]}
+
+    def break_it_silently(given: Any) -> None:
+        for event in given if batch else [given]:
+            if event.payload == 5:
+                misdeeds[name]()
+
+    publish_together(*range(100))
+    publish_each("after")
+
+    drain(declare(break_it_silently, topic="work", delivery="at_least_once", batch=batch), batch_size=20)
+
+    assert states() == [(n, "dead") for n in range(100)]
+    assert (lag(), claims()) == (0, [])
+
+
 def test_asynchronous_orm_calls_are_in_the_handlers_transaction() -> None:
     from pubsub.models import Topic
 
@@ -240,3 +276,15 @@ def test_a_handler_that_fills_the_memory_costs_its_own_event() -> None:
     assert code == 0, process.lines.queue
     assert effects() == [1, 2]
     assert states() == [("eat", "dead")]
+
+
+def test_the_longest_texts_that_may_be_published_can_be_set_aside() -> None:
+    def fail(event: Event) -> None:
+        raise ValueError
+
+    # What repeats itself would be compressed.
+    longest = "".join(random.Random(1).choices(string.ascii_letters + string.digits, k=LONGEST_TEXT))
+    publish_each(1, key=longest, type=longest, host_id=longest, user_id=longest)
+    drain(declare(fail, topic="work", on_failure="park_key"))
+    assert states() == [(1, "dead")]
+    assert DeadLetter.objects.get().key == longest

@@ -8,12 +8,12 @@ import pytest
 from django.db import connection, transaction
 
 from pubsub import Delivery, Event, publish, publish_many
-from pubsub.consuming import consume
+from pubsub.consuming.reading import Place
+from pubsub.consuming.transactional import consume
+from pubsub.consuming.worker import Worker
 from pubsub.models import ConsumerOffset, Resize, Subscription, Topic
 from pubsub.operating.resizing import resize_topic
-from pubsub.reading import Place
-from pubsub.subscribing import enrol
-from pubsub.worker import Worker
+from pubsub.subscriptions.declaring import enrol
 
 from ..handlers import Recorder, declare, drain
 from .helpers import Running, lag, look_for_work, number, topic_of, wait_until
@@ -95,8 +95,16 @@ def keys_in(before: int, after: int, wanted: int) -> list[int]:
         return [n for (n,) in cursor.fetchall()]
 
 
-def test_one_that_comes_after_somebody_has_looked_for_work() -> None:
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"where": {"payload__gte": 0}}, {"on_failure": "park_key"}, {"delivery": "at_least_once"}],
+    ids=str,
+)
+def test_one_that_comes_after_somebody_has_looked_for_work(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A worker knows what there is to do for as long as it takes to do it; a resize may come meanwhile."""
+    monkeypatch.setattr("pubsub.consuming.worker.VISIT_S", 0)  # partition 0 is left with more to do
     moving, staying = keys_in(0, 1, 12), keys_in(1, 1, 1)
     handler = InOrder()
     resized: list[bool] = []
@@ -117,7 +125,7 @@ def test_one_that_comes_after_somebody_has_looked_for_work() -> None:
             resized.append(True)
             Running(behind).result()
 
-    declaration = declare(handle, topic="sized")
+    declaration = declare(handle, topic="sized", **options)
     enrol([declaration], "default")
     publish_all(0, moving + staying)
     # Partition 0, which is not done at once, comes first; then 1, with what the worker knew of it.

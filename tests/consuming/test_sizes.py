@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from pubsub import dead_letters, publish_many
+from pubsub import publish_many
+from pubsub.dead_letters import verbs
 from pubsub.models import DeadLetter
 
 from ..handlers import declare, drain
@@ -52,7 +53,7 @@ def test_also_when_it_is_replayed(delivery: str, long_transaction: None) -> None
     drain(declare(fail, topic="work", delivery=delivery))
     assert DeadLetter.objects.filter(state="dead").count() == MANY
     first = DeadLetter.objects.order_by("id")[0]
-    assert len(dead_letters.replay([first.pk], "default")) == MANY
+    assert len(verbs.replay([first.pk], "default")) == MANY
     with consumer("counting", "--drain", delivery=delivery) as process:
         peak = peak_mb(process.wait_for("peak_kb", 240))
         assert process.ends() == 0

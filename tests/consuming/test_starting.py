@@ -12,13 +12,16 @@ from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from pubsub import publish, publish_many
+from pubsub.consuming.worker import Worker
 from pubsub.errors import InvalidSubscription
+from pubsub.keeping import housekeeping
 from pubsub.models import ConsumerLag, Subscription, Topic
-from pubsub.sequencing import sequence
-from pubsub.subscribing import enrol
+from pubsub.operating import remove_topic, resize_topic
+from pubsub.sequencing.numbering import sequence
+from pubsub.subscriptions.declaring import enrol
 
 from ..handlers import Recorder, declare, drain
-from .helpers import Running, lag, number, publish_each, topic_of
+from .helpers import Running, lag, number, publish_each, topic_of, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -157,6 +160,63 @@ def test_latest_gets_what_committed_while_it_subscribed(work: str) -> None:
     drain(declared)
     assert handler.payloads == ["meanwhile"] * 8
     assert lag() == 0
+
+
+def test_a_pattern_begins_as_it_says_whatever_else_its_group_reads(work: str) -> None:
+    """A new handler of a group that has long existed must not be given all that was ever published."""
+    enrol([declare(Recorder(), topic="work")], "default")
+    topic_of(1, "billing.eu")
+    publish_each("old", topic="billing.eu")
+    number()
+    handler = Recorder()
+    billing = declare(handler, topic="billing.*", start="latest")
+    enrol([billing], "default")
+    topic_of(1, "billing.us")  # which it is there for from the beginning
+    for topic in ("billing.eu", "billing.us"):
+        publish_each("new", topic=topic)
+    drain(billing)
+    assert handler.payloads == ["new", "new"]
+
+
+def test_the_first_topic_that_a_pattern_means_is_read_from_its_beginning(
+    work: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "EVERY_S", 0)
+    handler = Recorder()
+    worker = Worker([declare(handler, topic="billing.*", start="latest")], using="default", wait_period_ms=20)
+    running = Running(worker.run)
+    try:
+        assert worker.wait_until_listening(15)
+        with transaction.atomic():
+            topic_of(1, "billing.eu")
+            publish("billing.eu", "first")
+        wait_until(lambda: handler.payloads == ["first"], "it is handled")
+    finally:
+        worker.stop()
+        running.result()
+
+
+def test_a_topic_that_is_removed_keeps_no_other_from_growing(
+    work: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(housekeeping, "EVERY_S", 0)
+    topic_of(1, "gone")
+    handler = Recorder()
+    declared = [declare(handler, topic=name, group=name) for name in ("gone", "work", "billing.*")]
+    worker = Worker(declared, using="default", wait_period_ms=20)
+    running = Running(worker.run)
+    try:
+        assert worker.wait_until_listening(15)
+        remove_topic("gone", force=True, actor="olivia", using="default")
+        resize_topic("work", 16, actor="olivia", using="default")
+        publish_to_all_partitions("grown")
+        topic_of(1, "billing.eu")
+        publish_each("made", topic="billing.eu")
+        wait_until(lambda: Counter(handler.payloads) == {"grown": 8, "made": 1}, "all is handled")
+    finally:
+        worker.stop()
+        running.result()
+    assert 'group gone cannot read topic gone: There is no topic "gone"' in caplog.text
 
 
 def test_a_subscription_that_is_undone_leaves_nothing(work: str) -> None:

@@ -191,7 +191,7 @@ def test_stopped_for_longer_than_its_lease_then_continued(work: str, effects_tab
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("mode", [Delivery.TRANSACTIONAL, Delivery.AT_LEAST_ONCE])
 def test_eight_workers_eight_partitions_and_random_failures(mode: Delivery, wide: str, effects_table: None) -> None:
-    from pubsub.worker import Worker
+    from pubsub.consuming.worker import Worker
 
     from .helpers import Running
 

@@ -94,7 +94,7 @@ def test_a_set_up_that_cannot_work_is_told(threads: int) -> None:
 
 def test_an_error_that_is_no_events_fault_ends_draining(monkeypatch: pytest.MonkeyPatch) -> None:
     publish_each(1, topic="wide")
-    from pubsub import worker
+    from pubsub.consuming import worker
 
     def broken(*arguments: Any, **options: Any) -> None:
         raise RuntimeError("broken")

@@ -10,10 +10,10 @@ from django.db import connection, transaction
 from psycopg.errors import DeadlockDetected
 
 from pubsub import Delivery, publish, publish_many, subscribe
+from pubsub.consuming.worker import Worker
 from pubsub.errors import InvalidSubscription
 from pubsub.models import ConsumerLag, ConsumerOffset, DeadLetter, Subscription, Topic
-from pubsub.subscribing import Declaration, Registry, enrol
-from pubsub.worker import Worker
+from pubsub.subscriptions.declaring import Declaration, Registry, enrol
 
 from ..handlers import Recorder, declare, drain
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from pubsub import Delivery, Event, dead_letters, publish
+from pubsub import Delivery, Event, publish
+from pubsub.consuming.setting_aside import release_followers
+from pubsub.dead_letters import verbs
 from pubsub.models import DeadLetter, Topic
-from pubsub.setting_aside import release_followers
 
 from ..handlers import Recorder, declare, drain
 from .helpers import Running, claims, lag, publish_each, states
@@ -49,11 +50,11 @@ def publish_in_one(*events: tuple[str | None, Any]) -> None:
 
 
 def replay(payload: Any) -> Any:
-    return dead_letters.replay([DeadLetter.objects.get(payload=payload).pk], "default")
+    return verbs.replay([DeadLetter.objects.get(payload=payload).pk], "default")
 
 
 def discard(payload: Any) -> None:
-    assert dead_letters.discard([DeadLetter.objects.get(payload=payload).pk], "default")
+    assert verbs.discard([DeadLetter.objects.get(payload=payload).pk], "default")
     with connection.cursor() as cursor:
         release_followers(cursor, "readers", Topic.objects.get(name="work").pk)
 
@@ -193,7 +194,7 @@ def test_one_who_discards_meanwhile_waits_and_then_sees_who_waits() -> None:
 
 
 def test_a_failure_that_comes_between_looking_and_locking_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pubsub import setting_aside
+    from pubsub.consuming import setting_aside
 
     publish_each("a0", "a1", key="a")
     real = setting_aside.has_open

@@ -11,6 +11,6 @@ def small(transactional_db: None) -> Iterator[None]:
     """A log in storage partitions of a few rows."""
     with override_settings(PUBSUB={"partition_rows": ROWS}), small_partitions():
         yield
-    from pubsub.storage import make_partitions_ahead
+    from pubsub.keeping.storage import make_partitions_ahead
 
     make_partitions_ahead("default")

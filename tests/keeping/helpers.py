@@ -8,9 +8,9 @@ from typing import Any
 from django.db import connection, transaction
 
 from pubsub import publish
+from pubsub.keeping.storage import TABLES, make_partitions_ahead
 from pubsub.models import LogEntry, LogPartitionCounter, OutboxMessage, Segment, Subscription, Topic
-from pubsub.sequencing import sequence
-from pubsub.storage import TABLES, make_partitions_ahead
+from pubsub.sequencing.numbering import sequence
 
 ROWS = 10
 """Rows of a storage partition here."""

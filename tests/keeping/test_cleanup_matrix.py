@@ -5,9 +5,9 @@ import itertools
 
 import pytest
 
+from pubsub.keeping.retention import examine, retire
 from pubsub.models import ConsumerOffset, LogEntry, OutboxMessage, Subscription
-from pubsub.retention import examine, retire
-from pubsub.subscribing import enrol
+from pubsub.subscriptions.declaring import enrol
 from tests.handlers import Recorder, declare, drain
 
 from .helpers import ROWS, check_storage, make_old, publish_events, sql, state, topic
@@ -88,7 +88,8 @@ def test_what_was_kept_is_read_then_goes(small: None, case: str) -> None:
     Subscription.objects.update(status="ACTIVE")
     drain(declare(handler, group="the one in question", topic="orders"))
     assert handler.offsets == list(range(1, 26))
-    assert len(retire("default").partitions) == 4
+    retire("default")  # the worker may have done so itself
+    assert LogEntry.objects.count() == OutboxMessage.objects.count() == 5
     check_storage()
 
 

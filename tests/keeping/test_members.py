@@ -4,19 +4,20 @@ import datetime as dt
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from django.db import connections, transaction
 from django.test import override_settings
 
 from pubsub import publish
-from pubsub.housekeeping import Housekeeper
-from pubsub.members import Membership, forget_members, watch_groups
+from pubsub.consuming.worker import Worker
+from pubsub.keeping.housekeeping import Housekeeper
+from pubsub.keeping.members import Membership, forget_members, watch_groups
+from pubsub.keeping.retention import retire
 from pubsub.models import Member, OperatorEvent, Subscription
-from pubsub.retention import retire
 from pubsub.spark.statements import statement
-from pubsub.subscribing import enrol
-from pubsub.worker import Worker
+from pubsub.subscriptions.declaring import enrol
 from tests.handlers import Recorder, declare, drain
 from tests.sequencing.helpers import Running, wait_until
 from tests.sequencing.processes import SET_UP, child
@@ -29,8 +30,8 @@ READER = (
     SET_UP
     + """
 from django.db import connection
-from pubsub.subscribing import Declaration
-from pubsub.worker import Worker
+from pubsub.subscriptions.declaring import Declaration
+from pubsub.consuming.worker import Worker
 worker_id, = sys.argv[1:]
 def handle(event):
     with connection.cursor() as cursor:
@@ -271,7 +272,7 @@ def test_a_worker_is_heard_of_however_long_keeping_house_takes(
     Subscription.objects.update(heartbeat_interval=dt.timedelta(milliseconds=50))
     begun, done = threading.Event(), threading.Event()
 
-    def takes_long(housekeeper: Housekeeper) -> bool:
+    def takes_long(housekeeper: Housekeeper, **options: Any) -> bool:
         begun.set()
         done.wait(60)
         return False

@@ -9,9 +9,9 @@ from django.db import connection, connections
 from django.test import override_settings
 
 from pubsub import checks as module
-from pubsub import subscribing
 from pubsub.checks import check_database, check_poolers, check_settings
-from pubsub.subscribing import Registry
+from pubsub.subscriptions import declaring
+from pubsub.subscriptions.declaring import Registry
 from tests.handlers import Recorder, declare
 
 from ..sequencing.conftest import new_session, session  # noqa: F401
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     registry = Registry()
-    monkeypatch.setattr(subscribing, "registry", registry)
+    monkeypatch.setattr(declaring, "registry", registry)
     return registry
 
 

@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from pubsub import metrics, publish, publish_many, signals
 from pubsub.metrics import Metrics
 from pubsub.models import ConsumerLag, DeadLetter
-from pubsub.sequencing import sequence
-from pubsub.subscribing import enrol
+from pubsub.sequencing.numbering import sequence
+from pubsub.subscriptions.declaring import enrol
 from tests.consuming.helpers import wait_until
 from tests.handlers import Recorder, declare, drain
 

@@ -10,7 +10,7 @@ from django.test import RequestFactory, override_settings
 
 from pubsub import publish, readiness
 from pubsub.readiness import Readiness, Watch, problems
-from pubsub.sequencing import sequence
+from pubsub.sequencing.numbering import sequence
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

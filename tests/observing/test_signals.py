@@ -12,7 +12,7 @@ from django.dispatch import Signal
 from pubsub import Event, publish, publish_many, publish_on_commit, signals
 from pubsub.errors import InvalidEvent, UnknownTopic
 from pubsub.models import DelayedMessage, OutboxMessage
-from pubsub.sequencing import sequence
+from pubsub.sequencing.numbering import sequence
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -7,8 +7,8 @@ from django.db import connections, transaction
 from pubsub import publish
 from pubsub.models import ConsumerLag, ConsumerOffset, OperatorEvent, Subscription, Topic
 from pubsub.operating import create_topic
-from pubsub.sequencing import sequence
-from pubsub.subscribing import enrol
+from pubsub.sequencing.numbering import sequence
+from pubsub.subscriptions.declaring import enrol
 from tests.handlers import Recorder, declare, drain
 from tests.sequencing.helpers import Session, wait_until
 

@@ -9,7 +9,7 @@ from django.db import connection
 from pubsub.errors import InvalidTopic, UnknownTopic
 from pubsub.models import ConsumerOffset, OperatorEvent, Resize, Topic
 from pubsub.operating import cancel, resize_topic
-from pubsub.sequencing import sequence
+from pubsub.sequencing.numbering import sequence
 from tests.sequencing.helpers import Running, Session, connect, insert, wait_until
 
 from .helpers import (

@@ -11,6 +11,8 @@ from django.utils import timezone
 from pubsub import publish
 from pubsub.errors import PartitionInUse, Refused
 from pubsub.models import Claim, ConsumerOffset, OperatorEvent, OutboxMessage, Subscription
+from pubsub.observing.problems import find_problems
+from pubsub.observing.status import status
 from pubsub.operating import (
     cancel,
     force_complete,
@@ -21,9 +23,7 @@ from pubsub.operating import (
     resize_topic,
     seek,
 )
-from pubsub.problems import find_problems
-from pubsub.sequencing import sequence
-from pubsub.status import status
+from pubsub.sequencing.numbering import sequence
 from tests.factories import ClaimFactory
 from tests.handlers import Recorder, declare, drain
 from tests.sequencing.helpers import Running, Session, insert
@@ -253,7 +253,8 @@ def test_a_partition_that_a_worker_has_is_not_moved(ten: list[int]) -> None:
     assert set(lag().values()) == {0}
 
 
-def test_force_waits_for_what_is_in_hand_and_then_moves(ten: list[int], session: Session) -> None:
+@pytest.mark.parametrize("wait_s", [30, 10**9, float("inf")])
+def test_force_waits_for_what_is_in_hand_and_then_moves(ten: list[int], session: Session, wait_s: float) -> None:
     seek(TOPIC, GROUP, to="earliest", **WHO)
     held = Held()
     worker = Running(drain, declare(held, topic=TOPIC, group=GROUP))
@@ -261,7 +262,7 @@ def test_force_waits_for_what_is_in_hand_and_then_moves(ten: list[int], session:
     with pytest.raises(PartitionInUse, match=r"for more than 0.05 s"):
         seek(TOPIC, GROUP, to=1, force=True, wait_s=0.05, **WHO)
     pause(TOPIC, GROUP, **WHO)
-    operator = Running(seek, TOPIC, GROUP, to=4, force=True, **WHO)
+    operator = Running(seek, TOPIC, GROUP, to=4, force=True, wait_s=wait_s, **WHO)
     wait_for_waiting(session, "consumer_offsets")
     held.go_on.set()
     moves = operator.result()
@@ -387,6 +388,13 @@ def test_what_is_older_is_left_out_and_nothing_younger(ten: list[int]) -> None:
     check_counts()
     assert journal()[-1][1] == "force-complete"
     assert sorted(reread()) == [6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("long_ago", [dt.timedelta(days=999_999), dt.timedelta.max])
+def test_nothing_is_older_than_any_time_that_can_be_told(ten: list[int], long_ago: dt.timedelta) -> None:
+    seek(TOPIC, GROUP, to=2, **WHO)
+    assert preview_force_complete(TOPIC, GROUP, older_than=long_ago, using="default") == []
+    assert force_complete(TOPIC, GROUP, older_than=long_ago, **WHO) == []
 
 
 def test_it_never_goes_back_and_then_says_nothing(ten: list[int]) -> None:

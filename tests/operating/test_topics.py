@@ -9,10 +9,10 @@ import pytest
 from django.db import connection, transaction
 from django.test import override_settings
 
-from pubsub import NoSubscribers, publish, publish_many, publish_on_commit, topics
+from pubsub import NoSubscribers, publish, publish_many, publish_on_commit
 from pubsub.checks import check_settings
 from pubsub.errors import InvalidSetting, InvalidTopic, Refused, UnknownTopic
-from pubsub.models import DeadLetter, LogCounter, OperatorEvent, Status, Subscription, Topic
+from pubsub.models import DeadLetter, LogCounter, OperatorEvent, OutboxMessage, Status, Subscription, Topic
 from pubsub.operating import (
     cancel,
     configure_topic,
@@ -25,9 +25,10 @@ from pubsub.operating import (
     resume,
     sync_topics,
 )
-from pubsub.sequencing import sequence
+from pubsub.sequencing.numbering import sequence
 from pubsub.setup import prepare
-from pubsub.topic_options import checked
+from pubsub.topics import finding
+from pubsub.topics.options import checked
 from tests.factories import (
     AttemptFactory,
     DeadLetterFactory,
@@ -191,7 +192,7 @@ def test_becoming_a_queue_waits_for_a_group_that_is_just_subscribing(session: Se
 @pytest.fixture
 def _no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each publish asks: what a process remembers for a second is another test's subject."""
-    monkeypatch.setattr(topics, "SUBSCRIBED_FOR_S", -1)
+    monkeypatch.setattr(finding, "SUBSCRIBED_FOR_S", -1)
 
 
 @pytest.mark.usefixtures("_no_memory")
@@ -232,14 +233,14 @@ def test_a_subscription_opens_the_topic_and_the_last_one_shuts_it() -> None:
 def test_a_refusal_is_never_remembered_and_an_answer_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     make_topic(zero_subscribers="refuse")
     now = time.monotonic()
-    monkeypatch.setattr(topics.time, "monotonic", lambda: now)
+    monkeypatch.setattr(finding.time, "monotonic", lambda: now)
     with pytest.raises(NoSubscribers), transaction.atomic():
         publish(TOPIC, 0)
     subscribe()
     fill(1)
     cancel(TOPIC, GROUP, **WHO)
     fill(1)  # believed for a moment
-    now += topics.SUBSCRIBED_FOR_S
+    now += finding.SUBSCRIBED_FOR_S
     with pytest.raises(NoSubscribers), transaction.atomic():
         publish(TOPIC, 0)
 
@@ -250,14 +251,14 @@ def test_an_ordinary_topic_is_asked_about_now_and_then_only(
     make_topic()
     fill(1)
     now = time.monotonic()
-    monkeypatch.setattr(topics.time, "monotonic", lambda: now)
+    monkeypatch.setattr(finding.time, "monotonic", lambda: now)
     with transaction.atomic():
         with django_assert_num_queries(1):
             publish(TOPIC, 0)
         Topic.objects.filter(name=TOPIC).update(zero_subscribers="refuse")  # by somebody else: no signal
         with django_assert_num_queries(1):
             publish(TOPIC, 0)
-        now += topics.LOOK_AGAIN_S
+        now += finding.LOOK_AGAIN_S
         with pytest.raises(NoSubscribers):
             publish(TOPIC, 0)
 
@@ -271,7 +272,7 @@ def test_a_group_may_subscribe_to_a_topic_that_refuses_events() -> None:
 def test_asking_locks_nothing(session: Session) -> None:
     make_topic(zero_subscribers="refuse")
     subscribe()
-    topics.forget_ids()
+    finding.forget_ids()
     session.execute("BEGIN")
     session.execute("SELECT FROM outbox_topics FOR UPDATE")
     session.execute("SELECT FROM outbox_topic_subscriptions FOR UPDATE")
@@ -353,6 +354,26 @@ def test_a_publisher_that_was_not_told_loses_nothing(session: Session) -> None:
     assert sequence("default").messages == 1
     found = Topic.objects.get(pk=topic.pk)
     assert (found.name, found.counter.next_offset) == (f"undeclared-topic-{topic.pk}", 4)
+
+
+@pytest.mark.parametrize("policy", ["create", "refuse"])
+def test_a_process_forgets_the_number_of_a_topic_that_another_one_removed(
+    session: Session, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(finding.time, "monotonic", lambda: now)
+    with override_settings(PUBSUB={"unknown_topic": "create"}), transaction.atomic():
+        publish("passing", 1)
+    number = Topic.objects.get(name="passing").pk
+    session.execute("DELETE FROM outbox_topics WHERE id = %s", (number,))  # by somebody else: no signal
+    now += finding.LOOK_AGAIN_S
+    with override_settings(PUBSUB={"unknown_topic": policy}), transaction.atomic():
+        if policy == "create":
+            publish("passing", 2)
+            assert OutboxMessage.objects.last().topic_id == Topic.objects.get(name="passing").pk != number
+        else:
+            with pytest.raises(UnknownTopic):
+                publish("passing", 2)
 
 
 def test_the_default_topic_stays() -> None:

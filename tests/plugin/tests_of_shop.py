@@ -13,8 +13,8 @@ from shop.models import Email
 from pubsub import Event, publish, publish_many, subscribe
 from pubsub.errors import PubSubError, Reject, RetryLater, UnknownTopic
 from pubsub.models import OutboxMessage
-from pubsub.sequencing import sequence
-from pubsub.subscribing import registry
+from pubsub.sequencing.numbering import sequence
+from pubsub.subscriptions.declaring import registry
 
 
 def place(number=1, **options):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pubsub import listening
+from pubsub.reach import listening
 
 from ..sequencing.helpers import wait_until
 

@@ -9,9 +9,9 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from pubsub import publish
-from pubsub.expiring import expire_idle
+from pubsub.keeping.expiring import expire_idle
 from pubsub.models import Claim, ConsumerOffset, DeadLetter, Member, Subscription
-from pubsub.subscribing import enrol
+from pubsub.subscriptions.declaring import enrol
 from tests.journal import journal
 
 from ..handlers import Recorder, declare, drain
@@ -99,6 +99,16 @@ def test_one_that_is_used_stays(temporary: Callable[..., Subscription], used: st
         assert expire_idle("default") == [("default", "used")]
         assert not Claim.objects.exists()
         assert not Member.objects.exists()
+
+
+def test_one_that_runs_stays_though_it_expires_sooner_than_hearts_beat(temporary: Callable[..., Subscription]) -> None:
+    """A heartbeat comes once a minute. What is published after it had expired would be lost to a worker that runs."""
+    temporary("quick", expires_after=dt.timedelta(seconds=10))
+    beat_at = timezone.now() - dt.timedelta(seconds=50)
+    member = Member.objects.create(topic_id=1, group_id="quick", worker_id="w", last_heartbeat_at=beat_at)
+    assert expire_idle("default") == []
+    member.delete()  # it has stopped in good order
+    assert expire_idle("default") == [("default", "quick")]
 
 
 def test_one_in_a_workers_hands_stays(temporary: Callable[..., Subscription], session: Session) -> None:

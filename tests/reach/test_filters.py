@@ -13,9 +13,9 @@ from django.db.models import JSONField, Value
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pubsub import filters
 from pubsub.errors import InvalidSubscription
 from pubsub.models import OutboxMessage
+from pubsub.subscriptions import filters
 
 pytestmark = pytest.mark.django_db
 
@@ -42,6 +42,7 @@ def passes(message: OutboxMessage, where: Mapping[str, Any]) -> bool:
 
 
 TIME = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+PRECISE = TIME.replace(microsecond=123_456)
 EAST = dt.timezone(dt.timedelta(hours=5, minutes=30))
 
 CASES: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
@@ -94,6 +95,15 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
     ({"payload": {"at": TIME}}, {"payload__at": TIME}, True),
     ({"payload": {"at": "2026-03-01T17:30:00+05:30"}}, {"payload__at": TIME}, True),
     ({"payload": {"at": "2026-03-01T12:00:00.123Z"}}, {"payload__at__gt": TIME}, True),
+    ({"payload": {"at": PRECISE}}, {"payload__at": PRECISE}, True),
+    ({"payload": {"at": PRECISE}}, {"payload__at__in": [PRECISE]}, True),
+    ({"payload": {"at": PRECISE}}, {"payload__at__gte": PRECISE, "payload__at__lte": PRECISE}, True),
+    ({"payload": {"at": PRECISE}}, {"payload__at__lt": PRECISE}, False),
+    ({"payload": {"at": PRECISE}}, {"payload__at__gt": PRECISE}, False),
+    ({"payload": {"at": PRECISE}}, {"payload__at__lt": PRECISE + dt.timedelta(milliseconds=1)}, True),
+    ({"payload": {"at": PRECISE.isoformat()}}, {"payload__at": PRECISE}, True),
+    ({"payload": {"at": PRECISE.isoformat()}}, {"payload__at__gt": PRECISE - dt.timedelta(microseconds=1)}, True),
+    ({"payload": {"at": PRECISE.isoformat()}}, {"payload__at": PRECISE - dt.timedelta(microseconds=1)}, False),
     ({"payload": {"at": "2026-02-31T00:00:00Z"}}, {"payload__at__gt": TIME}, True),
     ({"payload": {"at": "0000-01-01T00:00:00Z"}}, {"payload__at__lt": TIME}, False),
     ({"payload": {"at": "2026-13-01T00:00:00Z"}}, {"payload__at__gt": TIME}, False),

@@ -13,11 +13,12 @@ from django.db import connection, transaction
 from django.test import override_settings
 
 import pubsub
-from pubsub import listening, publish, publish_many
+from pubsub import publish, publish_many
 from pubsub.errors import CannotResume, InvalidSubscription, PubSubError, UnknownTopic
-from pubsub.listeners import Listener, Position
 from pubsub.models import Topic
-from pubsub.sequencing import sequence
+from pubsub.reach import listening
+from pubsub.reach.listeners import Listener, Position
+from pubsub.sequencing.numbering import sequence
 
 from ..sequencing.helpers import Running, connect, wait_until
 

@@ -12,7 +12,7 @@ from django.test import AsyncClient, Client
 
 from pubsub import checks, publish
 from pubsub.models import Topic
-from pubsub.sequencing import sequence
+from pubsub.sequencing.numbering import sequence
 
 from ..sequencing.helpers import Running, wait_until
 from .stream_client import Server, Stream, serving

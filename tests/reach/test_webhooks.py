@@ -20,7 +20,7 @@ from django.db import transaction
 from pubsub import Event, Reject, RetryLater, publish
 from pubsub.errors import InvalidSubscription
 from pubsub.models import DeadLetter, Subscription
-from pubsub.subscribing import Registry
+from pubsub.subscriptions.declaring import Registry
 from pubsub.webhooks import InvalidSignature, addresses, generate_secret, sending, verify, webhook
 from pubsub.webhooks.declaring import _groups, handler_for
 from pubsub.webhooks.sending import Endpoint, WebhookFailed
@@ -127,6 +127,13 @@ def test_secrets_are_exchanged_without_a_gap(receiver: Receiver) -> None:
         verify(old, request.headers | {"webhook-timestamp": "1614265330"}, request.body)
     with pytest.raises(InvalidSignature):
         verify(old, request.headers | {"webhook-id": "other"}, request.body)
+
+
+@pytest.mark.parametrize("sent", ["", "-1", "1e9", "soon", "9" * 18, "9" * 400, "9" * 5000])
+def test_a_time_that_nobody_would_sign_is_no_signature(sent: str) -> None:
+    headers = {"webhook-id": "1", "webhook-timestamp": sent, "webhook-signature": "v1,x"}
+    with pytest.raises(InvalidSignature, match="ago, or its time is wrong"):
+        verify(SECRET, headers, b"{}")
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
@@ -316,7 +323,18 @@ def test_certificates_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             "0.0.0.0",
             "100.64.0.1",
         ),
-        *("224.0.0.1", "255.255.255.255", "240.0.0.1", "::1", "::", "fe80::1", "fe80::1%eth0", "fc00::1", "fd12::1"),
+        *(
+            "224.0.0.1",
+            "255.255.255.255",
+            "240.0.0.1",
+            "::1",
+            "::",
+            "fe80::1",
+            "fe80::1%eth0",
+            "fec0::1",
+            "fc00::1",
+            "fd12::1",
+        ),
         *(
             "::ffff:10.0.0.1",
             "::ffff:127.0.0.1",
@@ -389,7 +407,7 @@ def test_each_of_several_urls_is_a_group_of_its_own() -> None:
 
 def test_a_webhook_is_an_ordinary_subscription(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry()
-    monkeypatch.setattr("pubsub.subscribing.registry", registry)
+    monkeypatch.setattr("pubsub.subscriptions.declaring.registry", registry)
     for _ in range(2):  # a module that is imported once more declares it again
         groups = webhook("default", group="partner", urls=["https://a.example/x", "https://b.example/"], secret=SECRET)
     declared = registry.select()
@@ -404,7 +422,7 @@ def test_a_webhook_is_an_ordinary_subscription(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.django_db(transaction=True)
 def test_each_url_goes_on_at_its_own_pace(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry()
-    monkeypatch.setattr("pubsub.subscribing.registry", registry)
+    monkeypatch.setattr("pubsub.subscriptions.declaring.registry", registry)
     with Receiver().serving() as broken:
         urls = {"good": receiver.url, "bad": broken.url}
         options = {"allow_http": True, "allow_private": True, "start": "earliest", "retry": []}

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import psycopg
 from django.db import connections
 
-from pubsub.sequencing import Pass, sequence_on
+from pubsub.sequencing.numbering import Pass, sequence_on
 
 Session = psycopg.Connection[Any]
 

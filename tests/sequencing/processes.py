@@ -37,8 +37,8 @@ for line in sys.stdin:
 WORKER = (
     SET_UP
     + """
-from pubsub.subscribing import Declaration
-from pubsub.worker import Worker
+from pubsub.subscriptions.declaring import Declaration
+from pubsub.consuming.worker import Worker
 def handle(event):
     print("handled", event.payload["n"], flush=True)
 group, period_ms = sys.argv[1:]

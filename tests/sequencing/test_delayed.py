@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from pubsub import publish
 from pubsub.models import DelayedMessage, OutboxMessage
-from pubsub.sequencing import move_due_messages
+from pubsub.sequencing.numbering import move_due_messages
 
 from .helpers import Running, Session, checked_log, insert, names, number
 

@@ -8,10 +8,10 @@ from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from pubsub import publish, publish_many
+from pubsub.consuming.worker import Worker
 from pubsub.models import ConsumerOffset, Topic
-from pubsub.sequencing import move_due_messages, sequence
-from pubsub.subscribing import Declaration
-from pubsub.worker import Worker
+from pubsub.sequencing.numbering import move_due_messages, sequence
+from pubsub.subscriptions.declaring import Declaration
 
 from .helpers import Running, Session, checked_log, insert, names, number, wait_until
 

@@ -11,13 +11,13 @@ from django.test import override_settings
 from django.utils import timezone
 
 from pubsub import publish, publish_many
-from pubsub.coordinating import Coordinator
+from pubsub.consuming.worker import Worker
 from pubsub.events import Event
-from pubsub.sequencing import move_due_messages, sequence
-from pubsub.storage import make_partitions_ahead
-from pubsub.subscribing import Declaration
-from pubsub.wakeup import can_listen, dedicated_connection
-from pubsub.worker import Worker
+from pubsub.keeping.storage import make_partitions_ahead
+from pubsub.sequencing.coordinating import Coordinator
+from pubsub.sequencing.numbering import move_due_messages, sequence
+from pubsub.sequencing.wakeup import can_listen, dedicated_connection
+from pubsub.subscriptions.declaring import Declaration
 
 from .helpers import Running, Session, checked_log, names, unnumbered
 from .pgbouncer import through_pooler as through_pooler

@@ -13,7 +13,7 @@ import pytest
 
 from project.postgres_files import find_programs
 from project.postgres_server import Server
-from pubsub.sequencing import sequence_on
+from pubsub.sequencing.numbering import sequence_on
 
 from .helpers import (
     Running,

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection, transaction
 
 from pubsub.models import Topic
-from pubsub.sequencing import sequence, sequence_on
+from pubsub.sequencing.numbering import sequence, sequence_on
 
 from .helpers import Running, Session, checked_log, insert, names, number, transaction_of, wait_until_blocked
 

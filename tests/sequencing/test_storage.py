@@ -9,8 +9,8 @@ import pytest
 from django.db import connections
 from django.test import override_settings
 
-from pubsub.sequencing import sequence
-from pubsub.storage import LOCK_TIMEOUT_MS, TABLES, make_partitions_ahead
+from pubsub.keeping.storage import LOCK_TIMEOUT_MS, TABLES, make_partitions_ahead
+from pubsub.sequencing.numbering import sequence
 
 from .helpers import (
     Running,

@@ -11,11 +11,13 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from pubsub import publish, publish_many, wakeup
+from pubsub import publish, publish_many
+from pubsub.consuming.worker import Worker
 from pubsub.events import Event
 from pubsub.models import Topic
-from pubsub.subscribing import Declaration
-from pubsub.worker import Worker
+from pubsub.sequencing import coordinating, wakeup
+from pubsub.sequencing.numbering import move_due_messages
+from pubsub.subscriptions.declaring import Declaration
 
 from .helpers import Running, Session, checked_log, insert, wait_until
 from .processes import PUBLISHER, WORKER, child
@@ -282,6 +284,30 @@ def test_messages_of_other_times_are_not_confused(session: Session) -> None:
         publish_one("first", deliver_at=start + dt.timedelta(seconds=0.3))
         publish_one("second", deliver_at=start + dt.timedelta(seconds=0.6))
         listener.expect("first", "second", "third")
+
+
+def test_nobody_spins_while_somebody_holds_a_message_that_is_due(
+    session: Session, other: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = threading.Semaphore(0)
+
+    def move(using: str) -> int:
+        looks.release()
+        return move_due_messages(using)
+
+    monkeypatch.setattr(coordinating, "move_due_messages", move)
+    publish_one("held", deliver_at=timezone.now())
+    other.execute("BEGIN")
+    other.execute("SELECT FROM outbox_delayed_message FOR UPDATE")
+    with listening(wait_period_ms=300) as listener:
+        wait_until_idle(session)
+        end = time.monotonic() + 1
+        looked = 0
+        while looks.acquire(timeout=max(0, end - time.monotonic())):
+            looked += 1
+        assert 0 < looked < 30
+        other.execute("ROLLBACK")
+        listener.expect("held")
 
 
 def test_an_idle_worker_writes_nothing(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from django.db import transaction
 
 from pubsub import publish_many
 from pubsub.models import Topic
-from pubsub.sequencing import sequence
+from pubsub.sequencing.numbering import sequence
 
 
 def make_topic(name: str = "orders", partitions: int = 4) -> int:

@@ -15,7 +15,7 @@ import pytest
 from django.db import connection
 
 from pubsub.models import LogView
-from pubsub.sequencing import sequence
+from pubsub.sequencing.numbering import sequence
 from pubsub.spark.java import find_java
 from tests.sequencing.helpers import wait_until
 

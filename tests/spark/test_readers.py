@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pubsub import publish
 from pubsub.errors import UnknownTopic
 from pubsub.models import LogView, OperatorEvent
-from pubsub.sequencing import sequence
+from pubsub.sequencing.numbering import sequence
 from pubsub.spark.connection import jdbc_options
 from pubsub.spark.errors import InvalidRead, RangeNotThere
 from pubsub.spark.planning import BY_INDEX, IN_ORDER, is_dense, message_bounds

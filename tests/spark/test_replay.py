@@ -11,7 +11,7 @@ from django.db import connection
 from pyspark.sql import SparkSession
 
 from pubsub.models import LogView, OutboxMessage, Subscription
-from pubsub.sequencing import sequence
+from pubsub.sequencing.numbering import sequence
 from pubsub.spark.archive import archive_topic
 from pubsub.spark.archive.replaying import Chosen, replay
 

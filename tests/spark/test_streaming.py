@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pubsub.models import ConsumerLag, ConsumerOffset, LogView, OutboxMessage, SinkBatch, StagedEvent, Subscription
-from pubsub.sequencing import sequence
+from pubsub.sequencing.numbering import sequence
 from pubsub.spark.errors import InvalidRead
 from pubsub.spark.readers import read_log
 from pubsub.spark.registering import register_format

@@ -14,7 +14,7 @@ from django.db import connection
 from pyspark.sql import SparkSession
 
 from pubsub.models import LogView, StagedEvent
-from pubsub.sequencing import sequence
+from pubsub.sequencing.numbering import sequence
 from tests.sequencing.helpers import database_url
 
 from .log import make_topic, orders, publish_all

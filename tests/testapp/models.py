@@ -5,8 +5,8 @@ import uuid
 from django.db import models
 from django.db.models.functions import Now
 
-from pubsub.model_events import publish_changes
 from pubsub.models.fields import RandomUUID
+from pubsub.publishing.model_events import publish_changes
 
 
 @publish_changes("customers.events", host_id="tenant", exclude=["password"])

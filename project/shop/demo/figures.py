@@ -7,7 +7,7 @@ from django.db.models import Count, Max, Sum
 from project.shop.models import Order
 from project.shop.orders import TOPIC
 from pubsub.models import ConsumerLag, DeadLetter, LogCounter, Status
-from pubsub.subscribing import registry
+from pubsub.subscriptions.declaring import registry
 
 
 @dataclass(frozen=True, kw_only=True)

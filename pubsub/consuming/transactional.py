@@ -1,0 +1,206 @@
+"""Consuming: claim a partition, handle its next events, move the cursor – in one transaction.
+
+A worker holds the row lock on a partition's cursor for the length of a batch. The handlers' effects and the cursor's
+move commit together, so they happen exactly once; a worker that dies leaves neither, and its lock goes with its
+connection.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from django.db import connections, transaction
+
+from pubsub.errors import HandlerEndedTransaction
+from pubsub.sql import load
+from pubsub.transactions import make_hooks_robust
+
+from . import guarding, setting_aside
+from .failures import is_the_handlers
+from .handling import check_still_in_transaction, handle, in_our_transaction, was_lost
+from .reading import BatchOfEntries, Entry, Place, PublishedTogether, ReadAhead, Reader, by_transaction, lock_cursor
+
+logger = logging.getLogger("pubsub.consuming")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What became of a batch."""
+
+    passed: int = 0
+    """Events that the cursor moved over, those for other groups included."""
+    failed: int = 0
+    """Those of them that are now in the dead-letter queue."""
+    retried: int = 0
+    """Events that had failed before and were tried again."""
+    last: Entry | None = None
+
+    @property
+    def did_something(self) -> bool:
+        return bool(self.passed or self.retried)
+
+
+class Spoiled(Exception):
+    """A handler has left nothing to go on in: neither a savepoint nor the transaction is there any more."""
+
+    def __init__(self, transaction_id: Any, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.transaction_id = transaction_id
+        self.error = error
+
+
+def consume(
+    place: Place, batch_size: int, *, worker_id: str = "", suspect: bool = False, ahead: ReadAhead | None = None
+) -> Batch:
+    """Handles the next batch of a partition; nothing where another worker has it. Fills and uses what is read ahead.
+
+    A batch ends with a publisher's transaction, never inside one. If anything in it fails, it is run again transaction
+    by transaction, so that only those that fail are set aside. Where a worker seems to have died of an event
+    (`suspect`), one transaction is handled, and the attempt is counted before.
+    """
+    guarding.settle_what_is_left(place)
+    one_by_one = OneByOne(place=place, at_once=batch_size)
+    if suspect:
+        guarded = guarding.count_attempt(place, batch_size, worker_id)
+        if guarded is None:
+            return Batch()
+        one_by_one.attempt, one_by_one.deadly = guarded.attempt, guarded.deadly
+        done = Batch()
+        try:
+            done = _one_by_one(place, 1, one_by_one, guarded=True)
+        finally:
+            if not done.passed:
+                guarding.uncount_attempt(place, guarded)
+        return done
+    if not (place.parks_keys and setting_aside.has_open(place)):
+        try:
+            return _in_one_transaction(place, batch_size, lambda batch: _all_at_once(place, batch, batch_size), ahead)
+        except BaseException as error:
+            if not is_the_handlers(error):
+                raise
+            logger.debug("a batch of %s failed; trying its transactions one by one", place, exc_info=True)
+    return _one_by_one(place, batch_size, one_by_one)
+
+
+def _one_by_one(place: Place, batch_size: int, one_by_one: "OneByOne", *, guarded: bool = False) -> Batch:
+    while True:
+        try:
+            return _in_one_transaction(place, batch_size, one_by_one, guarded=guarded)
+        except Spoiled as spoiled:
+            # All is undone. What spoiled it is set aside the next time, without another call.
+            one_by_one.doomed[spoiled.transaction_id] = spoiled.error
+
+
+def _in_one_transaction(
+    place: Place,
+    batch_size: int,
+    work: Callable[[BatchOfEntries], Batch],
+    ahead: ReadAhead | None = None,
+    *,
+    guarded: bool = False,
+) -> Batch:
+    connection = connections[place.using]
+    chunk = place.chunk(batch_size * (1 if ahead is None else ahead.batches))
+    with transaction.atomic(using=place.using), connection.cursor() as cursor:
+        held = lock_cursor(cursor, place)
+        if held is None or (place.declared.on_failure == "stop" and setting_aside.has_open(place)):
+            return Batch()
+        with in_our_transaction(place.using):
+            entries = Reader(cursor, place, held.next_position, chunk, ahead)
+            done = work(BatchOfEntries(entries, batch_size))
+        if done.last is None:
+            return done
+        cursor.execute(
+            load("move_cursor"),
+            {
+                **place.parameters,
+                "xid": held.xid,
+                "next_offset": done.last.offset + 1,
+                "next_position": done.last.position + 1,
+                "count": done.passed,
+            },
+        )
+        if not cursor.rowcount:
+            raise HandlerEndedTransaction(f"A handler of {place} ended the transaction that it was called in.")
+        entries.keep_rest(done.last.position + 1)
+        if guarded:
+            guarding.forget_what_is_passed(cursor, place)
+        make_hooks_robust(connection)
+    logger.debug(
+        "%s: passed %d events, now behind offset %d",
+        place,
+        done.passed,
+        done.last.offset,
+        extra={**place.facts, "passed": done.passed, "failed": done.failed, "offset": done.last.offset},
+    )
+    return done
+
+
+def _all_at_once(place: Place, batch: BatchOfEntries, at_once: int) -> Batch:
+    try:
+        # What waits is known for sure only now that the place is locked.
+        handle(place, setting_aside.unblocked(place, batch, set()), at_once=at_once)
+    except BaseException as error:
+        check_still_in_transaction(place.using, because=error)
+        raise
+    check_still_in_transaction(place.using)
+    return Batch(passed=batch.passed, last=batch.last)
+
+
+@dataclass(kw_only=True)
+class OneByOne:
+    """Handles each publisher's transaction in a savepoint; one that fails is set aside, all of it."""
+
+    place: Place
+    at_once: int
+    attempt: int = 1
+    doomed: dict[Any, BaseException] = field(default_factory=dict)
+    """Transactions that are not to be tried, and why."""
+    deadly: BaseException | None = None
+    """Why none is that has something for the group. Those before it are passed."""
+
+    def __call__(self, batch: BatchOfEntries) -> Batch:
+        passed = failed = 0
+        last = None
+        blocked: set[str] = set()
+        for together in by_transaction(batch):
+            failed += self._handle_or_bury(together, blocked)
+            passed += together.count
+            last = together.last
+            if failed and self.place.declared.on_failure == "stop":
+                break
+        return Batch(passed=passed, failed=failed, last=last)
+
+    def _handle_or_bury(self, together: PublishedTogether, blocked: set[str]) -> int:
+        """Returns how many events failed."""
+        place = self.place
+        connection = connections[place.using]
+        try:
+            with transaction.atomic(using=place.using):
+                if together.transaction_id in self.doomed:
+                    raise self.doomed[together.transaction_id]
+                try:
+                    entries = setting_aside.unblocked(place, together, blocked)
+                    if self.deadly and any(entry.is_mine for entry in entries):
+                        raise self.deadly
+                    handle(place, entries, at_once=self.at_once, attempt=self.attempt)
+                except BaseException as error:
+                    check_still_in_transaction(place.using, because=error)
+                    raise
+                check_still_in_transaction(place.using)
+                # A deferred constraint must fail here, where it can be told whose fault it is, and not at the commit.
+                connection.check_constraints()
+                # So must what a handler has set for the rest of the transaction, such as another search_path.
+                with connection.cursor() as cursor:
+                    cursor.execute(load("still_there"), place.parameters)
+        except BaseException as error:
+            if not is_the_handlers(error):
+                raise
+            if was_lost(place.using):
+                raise psycopg.OperationalError("the connection was lost in a handler, which has hidden it") from error
+            if connection.needs_rollback or connection.closed_in_transaction:
+                raise Spoiled(together.transaction_id, error) from error
+            return setting_aside.bury(place, together, error, attempts=self.attempt, blocked=blocked)
+        return 0

@@ -1,0 +1,195 @@
+"""The SQL of pubsub.operations: triggers that publish what happens to a table."""
+
+import difflib
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg.sql
+
+from pubsub.errors import InvalidPublication
+from pubsub.sql import load
+
+VERSION = "v1"
+"""Of sql/publish_row_changes.sql. What an older version has installed goes on working beside it."""
+
+EVENTS = ("insert", "update", "delete")
+
+_TRANSITION_TABLES = {
+    "insert": "NEW TABLE AS new_rows",
+    "update": "OLD TABLE AS old_rows NEW TABLE AS new_rows",
+    "delete": "OLD TABLE AS old_rows",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    text: str
+    """Its name, as people know it."""
+    quoted: str
+    """Its name, as a statement wants it."""
+    columns: Mapping[str, str]
+    """By the names that may be used for them: a model's fields have up to three."""
+    primary_key: Sequence[str]
+
+    def column(self, name: str) -> str:
+        if name not in self.columns:
+            nearest = difflib.get_close_matches(str(name), self.columns, n=1)
+            hint = f'Did you mean "{nearest[0]}"?' if nearest else f"There are: {', '.join(self.columns)}."
+            raise InvalidPublication(f'{self.text} has no column "{name}". {hint}')
+        return self.columns[name]
+
+
+def model_of_state(name: str, state: Any) -> Any:
+    """The model "app.Model" as the migrations have made it so far; none if the name is a table's."""
+    app_label, _, model_name = name.partition(".")
+    if not model_name or (app_label, model_name.lower()) not in state.models:
+        return None
+    return state.apps.get_model(app_label, model_name)
+
+
+def table_of_model(model: Any) -> Table:
+    meta = model._meta
+    name = meta.db_table
+    return Table(
+        text=name.replace('"', ""),
+        # Django's way to name a schema is to do the quoting oneself: "schema"."table".
+        quoted=name if name.startswith('"') else quoted(name),
+        columns={
+            name: field.column
+            for field in meta.local_concrete_fields
+            for name in (field.name, field.attname, field.column)
+        },
+        primary_key=[field.column for field in meta.pk_fields],
+    )
+
+
+def table_in_database(name: str, connection: Any) -> Table:
+    for candidate in (quoted(name), ".".join(map(quoted, name.split(".", 1)))):
+        with connection.cursor() as cursor:
+            cursor.execute(load("find_table"), {"table": candidate})
+            found, columns, primary_key = cursor.fetchone()
+        if found:
+            return Table(
+                text=name, quoted=candidate, columns={column: column for column in columns}, primary_key=primary_key
+            )
+    raise InvalidPublication(
+        f'There is neither a model nor a table "{name}" in database "{connection.alias}". Name a model as "app.Model", '
+        f"or a table that the migrations before this one have made."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Triggers:
+    """One trigger, and its function, for each kind of statement."""
+
+    topic: str
+    key: str | None
+    host_id: str | None
+    fields: Sequence[str] | None
+    exclude: Sequence[str]
+    events: Sequence[str]
+    type_prefix: str | None
+    condition: str
+    payload: str | None
+
+    def name(self, event: str, table: Table) -> str:
+        """By table and topic, so that two topics may hear of one table."""
+        digest = hashlib.sha256(f"{table.quoted}\n{self.topic}".encode()).hexdigest()[:10]
+        return f"pubsub_{event}_{digest}_{VERSION}"
+
+    def removing(self, table: Table) -> Iterator[str]:
+        for event in EVENTS:
+            name = self.name(event, table)
+            yield f"DROP TRIGGER IF EXISTS {name} ON {table.quoted}"
+            yield f"DROP FUNCTION IF EXISTS {name}()"
+
+    def installing(self, table: Table, connection: Any) -> list[str]:
+        path = ", ".join([*map(quoted, _schemas(connection)), "pg_temp"])
+        return [self.installing_one(event, table, path) for event in EVENTS if event in self.events]
+
+    def installing_one(self, event: str, table: Table, path: str) -> str:
+        name = self.name(event, table)
+        kind, rows = _kind_and_rows(event, table)
+        return load("publish_row_changes").format(
+            name=name,
+            tag=f"${name}$",
+            search_path=path,
+            event=event.upper(),
+            table=table.quoted,
+            table_text=_literal(table.text),
+            topic=_literal(self.topic),
+            type_prefix=_literal(self.type_prefix or table.text),
+            transition_tables=_TRANSITION_TABLES[event],
+            touched="old_rows" if event == "delete" else "new_rows",
+            kind=kind,
+            rows=rows,
+            key=_text_of(kind, [table.column(self.key)] if self.key else table.primary_key),
+            host_id=_text_of(kind, [table.column(self.host_id)] if self.host_id else []),
+            new_row=self.published("new", table),
+            old_row=self.published("old", table),
+            condition=self.condition,
+            payload=self.payload or load("row_change_payload"),
+        )
+
+    def published(self, row: str, table: Table) -> str:
+        """The row as jsonb, without what must not leave the table; null if there is no such row."""
+        row = f"to_jsonb({row}.*)"  # so said, it is not mistaken for a column of that name
+        if self.fields is not None:
+            wanted = _array(table.column(name) for name in self.fields)
+            return (
+                f"(SELECT jsonb_object_agg(name, value) FROM jsonb_each({row}) AS field (name, value) "  # noqa: S608
+                f"WHERE name = ANY ({wanted}))"
+            )
+        hidden = [table.column(name) for name in self.exclude]
+        return f"{row} - {_array(hidden)}" if hidden else row
+
+
+def _kind_and_rows(event: str, table: Table) -> tuple[str, str]:
+    if event == "insert":
+        return "'insert'", "new_rows AS new LEFT JOIN new_rows AS old ON false"
+    if event == "delete":
+        return "'delete'", "old_rows AS old LEFT JOIN old_rows AS new ON false"
+    if not table.primary_key:
+        raise InvalidPublication(
+            f"{table.text} has no primary key, by which a new row would find its old one. Give it one, or publish "
+            f'events=["insert", "delete"] only.'
+        )
+    first = quoted(table.primary_key[0])
+    kind = f"CASE WHEN new.{first} IS NULL THEN 'delete' WHEN old.{first} IS NULL THEN 'insert' ELSE 'update' END"
+    same = " AND ".join(f"new.{quoted(column)} = old.{quoted(column)}" for column in table.primary_key)
+    return kind, f"old_rows AS old FULL JOIN new_rows AS new ON {same}"
+
+
+def _text_of(kind: str, columns: Sequence[str]) -> str:
+    """Columns as one text: the new row's, unless it is gone."""
+    if not columns:
+        return "NULL::text"
+    new, old = (
+        f"{row}.{quoted(columns[0])}::text"
+        if len(columns) == 1
+        else f"concat_ws(':', {', '.join(f'{row}.{quoted(column)}' for column in columns)})"
+        for row in ("new", "old")
+    )
+    return f"CASE {kind} WHEN 'delete' THEN {old} ELSE {new} END"
+
+
+def _schemas(connection: Any) -> list[str]:
+    """Those that the migration sees tables in, and so the ones of the outbox."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_schemas(false)::text[]")
+        (schemas,) = cursor.fetchone()
+    return list(schemas)
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return psycopg.sql.quote(text)
+
+
+def _array(texts: Iterable[str]) -> str:
+    return f"ARRAY[{', '.join(map(_literal, texts))}]::text[]"

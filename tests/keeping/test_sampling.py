@@ -1,0 +1,88 @@
+"""Samples: one where something has changed, none where nothing has, none for ever."""
+
+import datetime as dt
+
+import pytest
+from django.db import transaction
+from django.utils import timezone
+
+from pubsub import publish
+from pubsub.keeping import sampling
+from pubsub.keeping.housekeeping import Housekeeper
+from pubsub.models import ConsumerOffset, Sample
+from pubsub.sequencing.numbering import sequence
+from pubsub.subscriptions.declaring import Declaration, enrol
+from tests.factories import SampleFactory, TopicFactory
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def topic():
+    topic = TopicFactory(total_partitions=1)
+    enrol([Declaration(topic=topic.name, group="mail", handler=print)], "default")
+    return topic
+
+
+def publish_some(topic):
+    with transaction.atomic():
+        for number in range(3):
+            publish(topic.name, number)
+    sequence("default")
+
+
+def values():
+    return list(Sample.objects.order_by("id").values_list("group_id", "tip", "lag"))
+
+
+def some_time_passes():
+    for sample in Sample.objects.all():
+        Sample.objects.filter(pk=sample.pk).update(taken_at=sample.taken_at - dt.timedelta(seconds=30))
+
+
+def test_a_sample_is_taken_only_where_something_has_changed(topic):
+    publish_some(topic)
+    assert sampling.take_samples("default") == 2
+    assert sorted(values()) == [("", 3, 0), ("mail", 3, 3)]
+    assert 0 < Sample.objects.get(group_id="mail").behind_s < 60
+    some_time_passes()
+    assert sampling.take_samples("default") == 0, "an idle system writes nothing"
+    ConsumerOffset.objects.update(passed=3)
+    assert sampling.take_samples("default") == 1
+    assert values()[2:] == [("mail", 3, 0)]
+    assert Sample.objects.latest("id").behind_s == 0
+
+
+def test_changes_in_between_wait_for_their_time(topic):
+    publish_some(topic)
+    sampling.take_samples("default")
+    publish_some(topic)
+    assert sampling.take_samples("default") == 0
+    some_time_passes()
+    assert sampling.take_samples("default") == 2
+
+
+def test_old_samples_go(topic, monkeypatch):
+    monkeypatch.setattr(sampling, "PRUNED_AT_ONCE", 2)
+    now = timezone.now()
+    for days in (5, 4, 3, 1):
+        SampleFactory(topic=topic, taken_at=now - dt.timedelta(days=days))
+    assert [sampling.prune_samples("default") for _ in range(3)] == [3, 0, 0]
+    assert Sample.objects.get().taken_at == now - dt.timedelta(days=1)
+
+
+def test_the_housekeeper_sees_to_both(topic):
+    publish_some(topic)
+    SampleFactory(topic=topic, group_id="gone", taken_at=timezone.now() - dt.timedelta(days=5))
+    assert Housekeeper("default").keep_house()
+    assert sorted(values()) == [("", 3, 0), ("mail", 3, 3)]
+
+
+def test_courses_are_in_order_and_begin_with_how_things_stood(topic):
+    now = timezone.now()
+    for minutes, lag in ((120, 9), (90, 1), (10, 3), (20, 2)):
+        SampleFactory(topic=topic, group_id="mail", lag=lag, taken_at=now - dt.timedelta(minutes=minutes))
+    SampleFactory(topic=topic, tip=7)
+    found = sampling.courses("default", now - dt.timedelta(hours=1))
+    assert [point.lag for point in found[topic.pk, "mail"]] == [1, 2, 3]
+    assert [point.tip for point in found[topic.pk, ""]] == [7]
