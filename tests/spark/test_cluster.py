@@ -15,11 +15,10 @@ import pytest
 from django.db import connection
 
 from pubsub.models import LogView
-from pubsub.sequencing.numbering import sequence
 from pubsub.spark.java import find_java
 from tests.sequencing.helpers import wait_until
 
-from .log import make_topic, orders, publish_all
+from .log import make_topic, number_all, orders, publish_all
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -187,7 +186,7 @@ def test_executors_read_and_publish_and_no_password_is_seen(cluster: str, with_p
     assert {process for process, _, _ in told["parts"]}.isdisjoint({told["own"]})
     assert len({process for process, _, _ in told["parts"]}) >= 2, "both workers have read"
     assert not any(has_the_package for _, _, has_the_package in told["parts"])
-    sequence("default")
+    number_all()
     copied = LogView.objects.filter(topic="copy")
     assert sorted(entry.payload["id"] for entry in copied) == list(range(1, 501))
 

@@ -11,11 +11,10 @@ from django.db import connection
 from pyspark.sql import SparkSession
 
 from pubsub.models import LogView, OutboxMessage, Subscription
-from pubsub.sequencing.numbering import sequence
 from pubsub.spark.archive import archive_topic
 from pubsub.spark.archive.replaying import Chosen, replay
 
-from .log import make_topic, orders, publish_all
+from .log import make_topic, number_all, orders, publish_all
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(400), pytest.mark.usefixtures("spark")]
 
@@ -43,7 +42,7 @@ def run(*arguments: object) -> dict[str, Any]:
 
 
 def replayed() -> list[LogView]:
-    sequence("default")
+    number_all()
     return list(LogView.objects.filter(topic="orders", to_group="late").order_by("c_offset"))
 
 

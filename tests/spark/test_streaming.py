@@ -9,13 +9,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pubsub.models import ConsumerLag, ConsumerOffset, LogView, OutboxMessage, SinkBatch, StagedEvent, Subscription
-from pubsub.sequencing.numbering import sequence
 from pubsub.spark.errors import InvalidRead
 from pubsub.spark.readers import read_log
 from pubsub.spark.registering import register_format
 from pubsub.spark.stream_options import read_options
 
-from .log import make_topic, orders, publish_all
+from .log import make_topic, number_all, orders, publish_all
 from .test_readers import ODD, retire
 
 # Spark waits for processor time in many places: on a busy machine a test may take minutes.
@@ -243,7 +242,7 @@ def test_a_frame_is_published_in_one_transaction(spark: SparkSession) -> None:
     make_topic()
     frame = spark.range(10).selectExpr("named_struct('id', id, 'when', current_timestamp()) payload", "id key")
     publish_frame(frame.repartition(3), topic="orders")
-    sequence("default")
+    number_all()
     log = LogView.objects.filter(topic="orders")
     assert sorted(entry.payload["id"] for entry in log) == list(range(10))
     assert {entry.key for entry in log} == {str(n) for n in range(10)}
@@ -257,7 +256,7 @@ def test_what_was_read_can_be_published_as_it_was(spark: SparkSession) -> None:
     publish_all("orders", ({"payload": payload, "key": f"k{n}"} for n, payload in enumerate(ODD)))
     frame = spark.read.format("pubsub").option("topic", "orders").load()
     publish_frame(frame.selectExpr("'copy' topic", "type", "key", "payload", "metadata").orderBy("c_offset"))
-    sequence("default")
+    number_all()
     copied = LogView.objects.filter(topic="copy").order_by("c_offset")
     assert [entry.payload for entry in copied] == ODD
     assert [entry.key for entry in copied] == [f"k{n}" for n in range(len(ODD))]

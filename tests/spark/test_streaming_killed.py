@@ -14,10 +14,9 @@ from django.db import connection
 from pyspark.sql import SparkSession
 
 from pubsub.models import LogView, StagedEvent
-from pubsub.sequencing.numbering import sequence
 from tests.sequencing.helpers import database_url
 
-from .log import make_topic, orders, publish_all
+from .log import make_topic, number_all, orders, publish_all
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -98,7 +97,7 @@ def test_it_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
         assert process.wait() == 0
     read = spark.read.parquet(str(tmp_path / "out")).collect()
     assert sorted(row.c_offset for row in read) == list(range(1, 221))
-    sequence("default")
+    number_all()
     copied = LogView.objects.filter(topic="copy").order_by("c_offset")
     assert sorted(entry.payload["id"] for entry in copied) == list(range(1, 221))
     assert [json.loads(row.payload) for row in sorted(read, key=lambda row: row.c_offset)] == [
