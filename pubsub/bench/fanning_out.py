@@ -14,13 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import connections
+from django.db import connections, transaction
 
 from pubsub.consuming.worker import Worker
 from pubsub.sequencing.wakeup import dedicated_connection
 from pubsub.subscriptions.declaring import Declaration, enrol
 
-from .publishing import TOPIC, contestants, open_raw
+from .publishing import TOPIC, contestants
 
 LONGEST_WAIT_S = 120
 """For what is left when the writers have stopped."""
@@ -174,18 +174,24 @@ def _our_readers(using: str, groups: int, consumers: int, batch: int) -> list[Ca
 def _their_readers(using: str, groups: int, consumers: int, batch: int) -> list[Callable[[Counter, Any], None]]:
     def reader(group: int) -> Callable[[Counter, Any], None]:
         def read(counter: Counter, over: Any) -> None:
-            with open_raw(using) as session, dedicated_connection(using) as listening:
+            def handle(event: Any) -> None:
+                counter.value += 1
+
+            with dedicated_connection(using) as listening:
                 listening.execute("LISTEN pubsub_bench")
                 while not over.is_set():
-                    with session.transaction():
-                        (first,) = session.execute(_LOCK, [group]).fetchone() or (0,)
-                        (end,) = session.execute(_CLAIM, [batch, group]).fetchone() or (0,)
-                        for (payload,) in session.execute(_READ, [first, end]):
-                            json.loads(payload)
-                            counter.value += 1
+                    with transaction.atomic(using=using), connections[using].cursor() as cursor:
+                        cursor.execute(_LOCK, [group])
+                        (first,) = cursor.fetchone()
+                        cursor.execute(_CLAIM, [batch, group])
+                        (end,) = cursor.fetchone()
+                        cursor.execute(_READ, [first, end])
+                        for (payload,) in cursor.fetchall():
+                            handle(json.loads(payload))
                     if first == end:
                         for _ in listening.notifies(timeout=0.1, stop_after=1):
                             pass
+            connections.close_all()
 
         return read
 

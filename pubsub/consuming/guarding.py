@@ -16,7 +16,8 @@ from pubsub.errors import WorkerDied
 from pubsub.sql import load
 
 from .handling import connect_anew
-from .reading import Place, PlaceKey, lock_cursor
+from .holding import lock_cursor
+from .reading import Place, PlaceKey
 
 logger = logging.getLogger("pubsub.guarding")
 
@@ -102,11 +103,6 @@ def died(attempts: int) -> WorkerDied:
         f"Workers died {attempts} times while they handled this transaction, or were killed. It is not tried again "
         f"unless somebody replays it."
     )
-
-
-def forget_what_is_passed(cursor: Any, place: Place) -> None:
-    """Ends the guard where the cursor has come to the end of what the dead worker may have had in hand."""
-    cursor.execute(load("forget_passed_claim"), place.parameters)
 
 
 def forget(cursor: Any, place: Place) -> None:

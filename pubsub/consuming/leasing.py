@@ -24,8 +24,9 @@ from . import setting_aside
 from .failures import is_the_handlers
 from .guarding import died, most_attempts, settle, settle_what_is_left
 from .handling import check_left_outside, connect_anew, handle, was_closed
+from .holding import lock_cursor
 from .leases import ALIVE, Lease, LeaseKeeper
-from .reading import BatchOfEntries, Entry, Place, PublishedTogether, Reader, by_transaction, lock_cursor
+from .reading import BatchOfEntries, Entry, Place, PublishedTogether, Reader, by_transaction
 from .transactional import Batch
 
 logger = logging.getLogger("pubsub.leasing")

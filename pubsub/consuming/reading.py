@@ -80,23 +80,6 @@ class Place:
         return f"{self.declared.group} on {self.declared.topic}/{self.partition_id}"
 
 
-class LockedCursor(NamedTuple):
-    """A group's place in a partition, while nobody else can move it."""
-
-    next_offset: int
-    next_position: int
-    epoch: int
-    xid: str
-    """The transaction that holds the lock."""
-
-
-def lock_cursor(cursor: Any, place: Place) -> LockedCursor | None:
-    """Locks a place for as long as the transaction lasts. None where another worker has it."""
-    cursor.execute(load("lock_cursor"), place.parameters)
-    row = cursor.fetchone()
-    return LockedCursor(*row) if row else None
-
-
 class Entry(NamedTuple):
     """An event as it is stored. It is decoded where it is handled: if that fails, it is this event's own failure."""
 

@@ -22,7 +22,8 @@ from pubsub.transactions import make_hooks_robust
 from .failures import is_the_handlers
 from .guarding import settle, settle_what_is_left
 from .handling import check_still_in_transaction, handle, in_our_transaction
-from .reading import Entry, Place, PublishedTogether, lock_cursor
+from .holding import lock_cursor
+from .reading import Entry, Place, PublishedTogether
 
 logger = logging.getLogger("pubsub.setting_aside")
 

@@ -13,14 +13,14 @@ from typing import Any
 import psycopg
 from django.db import connections, transaction
 
-from pubsub.errors import HandlerEndedTransaction
 from pubsub.sql import load
 from pubsub.transactions import make_hooks_robust
 
 from . import guarding, setting_aside
 from .failures import is_the_handlers
 from .handling import check_still_in_transaction, handle, in_our_transaction, was_lost
-from .reading import BatchOfEntries, Entry, Place, PublishedTogether, ReadAhead, Reader, by_transaction, lock_cursor
+from .holding import holding
+from .reading import BatchOfEntries, Entry, Place, PublishedTogether, ReadAhead, Reader, by_transaction
 
 logger = logging.getLogger("pubsub.consuming")
 
@@ -101,33 +101,18 @@ def _in_one_transaction(
     *,
     guarded: bool = False,
 ) -> Batch:
-    connection = connections[place.using]
     chunk = place.chunk(batch_size * (1 if ahead is None else ahead.batches))
-    with transaction.atomic(using=place.using), connection.cursor() as cursor:
-        held = lock_cursor(cursor, place)
+    with holding(place) as held:
         if held is None or (place.declared.on_failure == "stop" and setting_aside.has_open(place)):
             return Batch()
-        with in_our_transaction(place.using):
+        with in_our_transaction(place.using), connections[place.using].cursor() as cursor:
             entries = Reader(cursor, place, held.next_position, chunk, ahead)
             done = work(BatchOfEntries(entries, batch_size))
         if done.last is None:
             return done
-        cursor.execute(
-            load("move_cursor"),
-            {
-                **place.parameters,
-                "xid": held.xid,
-                "next_offset": done.last.offset + 1,
-                "next_position": done.last.position + 1,
-                "count": done.passed,
-            },
-        )
-        if not cursor.rowcount:
-            raise HandlerEndedTransaction(f"A handler of {place} ended the transaction that it was called in.")
         entries.keep_rest(done.last.position + 1)
-        if guarded:
-            guarding.forget_what_is_passed(cursor, place)
-        make_hooks_robust(connection)
+        make_hooks_robust(connections[place.using])
+        held.move_behind(done.last, done.passed, guarded=guarded)
     logger.debug(
         "%s: passed %d events, now behind offset %d",
         place,

@@ -780,6 +780,8 @@ class Migration(migrations.Migration):
         ),
         run_sql_file("place_at_v1"),
         run_sql_file("offset_at_v1"),
+        run_sql_file("lock_place_v1"),
+        run_sql_file("move_place_v1"),
         run_sql_file("read_v1"),
         run_sql_file("was_aborted_v1"),
         run_sql_file("pass_resizes_v1"),

@@ -12,15 +12,13 @@ from typing import Any
 import psycopg
 from django.db import connections
 
+from pubsub.conf import conf
 from pubsub.keeping.housekeeping import URGENT, Housekeeper
 
 from . import wakeup
 from .numbering import move_due_messages, sequence_on
 
 logger = logging.getLogger("pubsub.coordinating")
-
-SHORTEST_PAUSE_S, PAUSE_PER_MESSAGE_S, LONGEST_PAUSE_S = 0.002, 0.0002, 0.05
-"""From the beginning of a pass that found something to the next one: the busier, the longer."""
 
 STOP_LOOK_S = 0.5
 
@@ -30,6 +28,15 @@ FIRST_LOOK_S = 0.002
 _STOP_WAITING = f"SELECT pg_advisory_unlock({wakeup.WAITING})"
 _START_WAITING = f"SELECT pg_advisory_lock({wakeup.WAITING})"
 _NEXT_DUE = "SELECT extract(epoch FROM min(deliver_at) - clock_timestamp()) FROM outbox_delayed_message"
+
+
+def pause_after(messages: int) -> float:
+    """Seconds from the beginning of a pass that has numbered so many to the next one: the busier, the longer.
+
+    >>> [pause_after(messages) for messages in (0, 100, 100_000)]
+    [0.002, 0.022, 0.15]
+    """
+    return min(0.002 + 0.0002 * messages, conf().longest_pause_ms / 1000)
 
 
 class Coordinator(threading.Thread):
@@ -93,10 +100,9 @@ class Coordinator(threading.Thread):
             done = sequence_on(connection, withdraw, tells=True)
             withdraw = ""
             if done.messages:
-                # Under load a pause makes passes few and large; each costs a flush, however little it numbers.
+                # Under load a pause makes passes few and large, and the batches of those who read.
                 self.moved.set()
-                pause = min(LONGEST_PAUSE_S, SHORTEST_PAUSE_S + PAUSE_PER_MESSAGE_S * done.messages)
-                self._stopping.wait(max(0.0, pause - (time.monotonic() - begun)))
+                self._stopping.wait(max(0.0, pause_after(done.messages) - (time.monotonic() - begun)))
                 continue
             # Announced before the last look: who publishes from here on sees that somebody waits.
             done = sequence_on(connection, _START_WAITING, tells=True)

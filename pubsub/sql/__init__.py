@@ -1,10 +1,13 @@
 """The statements that matter, one in each file."""
 
 import functools
+import re
 from importlib.resources import files
+
+_HEAD = re.compile(r"\A(--[^\n]*\n)+")
 
 
 @functools.cache
 def load(name: str) -> str:
-    """The text of `pubsub/sql/NAME.sql`."""
-    return files(__package__).joinpath(f"{name}.sql").read_text(encoding="utf-8")
+    """The statement in `pubsub/sql/NAME.sql`, without the comment at its head, which is for people."""
+    return _HEAD.sub("", files(__package__).joinpath(f"{name}.sql").read_text(encoding="utf-8"))

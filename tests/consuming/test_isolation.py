@@ -141,3 +141,30 @@ def test_a_retry_through_a_pooler(work: str, through_pooler: None) -> None:
     drain(declare(Recorder(), topic="work"))
     assert states() == [(1, "resolved")]
     assert not connections["default"].in_atomic_block
+
+
+@pytest.fixture
+def strict_by_options() -> Iterator[None]:
+    options = connection.settings_dict["OPTIONS"]
+    connection.close()
+    options["isolation_level"] = psycopg.IsolationLevel.REPEATABLE_READ
+    yield
+    del options["isolation_level"]
+    connection.close()
+
+
+def test_a_batch_has_the_isolation_that_the_database_s_options_ask_for(
+    strict_by_options: None, work: str, effects_table: None
+) -> None:
+    seen = []
+
+    def handler(event: Event) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW transaction_isolation")
+            seen.append(cursor.fetchone())
+        note(event.payload)
+
+    publish_each(1, 2)
+    drain(declare(handler, topic="work"))
+    assert seen == [("repeatable read",)] * 2
+    assert effects() == [1, 2]

@@ -1,0 +1,16 @@
+-- A group's place in a partition, locked for as long as the transaction lasts; no row if another worker has it. Only
+-- this row is locked, so that heartbeats and operators are not in the way. A function, so that its plan is kept.
+CREATE FUNCTION pubsub_lock_place_v1(
+    for_group text, topic integer, partition integer,
+    OUT next_offset bigint, OUT next_position bigint, OUT epoch bigint, OUT xid text
+) RETURNS SETOF record
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT next_offset, next_position, epoch, pg_current_xact_id()::text FROM consumer_offsets
+    WHERE group_id = for_group AND topic_id = topic AND partition_id = partition
+    FOR UPDATE SKIP LOCKED;
+END
+$$;
