@@ -5,6 +5,10 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+LONGEST_TEXT = 2000
+"""Bytes of a type, a key, an id or a group's name. Indexes hold them, those of the dead letters too: an index's row has
+to fit on a page with others."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Event:

@@ -4,6 +4,7 @@ import django.core.serializers.json
 import django.db.models.deletion
 import django.db.models.functions.comparison
 import django.db.models.functions.datetime
+import django.db.models.lookups
 from django.db import migrations, models
 
 import pubsub.models.fields
@@ -777,6 +778,38 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="stagedevent",
             index=models.Index(fields=["staged_at"], name="spark_staged_events_age"),
+        ),
+        migrations.AddConstraint(
+            model_name="delayedmessage",
+            constraint=models.CheckConstraint(
+                condition=django.db.models.lookups.LessThanOrEqual(
+                    django.db.models.functions.comparison.Greatest(
+                        pubsub.models.fields.Octets("type"),
+                        pubsub.models.fields.Octets("key"),
+                        pubsub.models.fields.Octets("host_id"),
+                        pubsub.models.fields.Octets("user_id"),
+                        pubsub.models.fields.Octets("to_group"),
+                    ),
+                    2000,
+                ),
+                name="outbox_delayed_message_texts_fit",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="outboxmessage",
+            constraint=models.CheckConstraint(
+                condition=django.db.models.lookups.LessThanOrEqual(
+                    django.db.models.functions.comparison.Greatest(
+                        pubsub.models.fields.Octets("type"),
+                        pubsub.models.fields.Octets("key"),
+                        pubsub.models.fields.Octets("host_id"),
+                        pubsub.models.fields.Octets("user_id"),
+                        pubsub.models.fields.Octets("to_group"),
+                    ),
+                    2000,
+                ),
+                name="outbox_message_t_texts_fit",
+            ),
         ),
         run_sql_file("place_at_v1"),
         run_sql_file("offset_at_v1"),

@@ -42,6 +42,13 @@ class TransactionUUID(models.Func):
     output_field = models.UUIDField()
 
 
+class Octets(models.Func):
+    """The length of a text in bytes."""
+
+    function = "octet_length"
+    output_field = models.IntegerField()
+
+
 class ClockTimestamp(models.Func):
     """The time now. ``Now()`` is the time at which the transaction began."""
 
@@ -52,6 +59,7 @@ class ClockTimestamp(models.Func):
 __all__ = [
     "ClockTimestamp",
     "CurrentTransaction",
+    "Octets",
     "RandomUUID",
     "SnapshotField",
     "TransactionIdField",

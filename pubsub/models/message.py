@@ -2,10 +2,19 @@
 
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
+from django.db.models.functions import Greatest
+from django.db.models.lookups import LessThanOrEqual
 from django.utils.translation import gettext_lazy as _
 
-from .fields import ClockTimestamp, CurrentTransaction, RandomUUID, TransactionIdField, TransactionUUID
+from pubsub.events import LONGEST_TEXT
+
+from .fields import ClockTimestamp, CurrentTransaction, Octets, RandomUUID, TransactionIdField, TransactionUUID
 from .topic import Topic
+
+
+def texts_fit(table: str) -> models.CheckConstraint:
+    texts = Greatest(*map(Octets, ("type", "key", "host_id", "user_id", "to_group")))
+    return models.CheckConstraint(condition=LessThanOrEqual(texts, LONGEST_TEXT), name=f"{table}_texts_fit")
 
 
 class MessageContent(models.Model):
@@ -76,6 +85,7 @@ class OutboxMessage(MessageContent):
         verbose_name = _("message")
         verbose_name_plural = _("messages")
         indexes = [models.Index(fields=["xid"], name="outbox_message_t_xid")]
+        constraints = [texts_fit("outbox_message_t")]
         permissions = [
             ("publish_outboxmessage", _("Can publish messages by hand")),
             ("view_payload_outboxmessage", _("Can see the payload of messages")),
@@ -97,6 +107,7 @@ class DelayedMessage(MessageContent):
         verbose_name = _("delayed message")
         verbose_name_plural = _("delayed messages")
         indexes = [models.Index(fields=["deliver_at", "id"], name="outbox_delayed_message_due")]
+        constraints = [texts_fit("outbox_delayed_message")]
 
     def __str__(self) -> str:
         return f"{self.type or 'message'} {self.event_id} at {self.deliver_at}"

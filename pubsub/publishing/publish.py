@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 
 from pubsub.conf import conf
 from pubsub.errors import InvalidEvent, NotInTransaction, WrongDatabase
+from pubsub.events import LONGEST_TEXT
 from pubsub.payloads.encoding import check_text, to_json
 from pubsub.sequencing import wakeup
 from pubsub.signals import Publishing, around_publishing
@@ -38,8 +39,8 @@ _KNOWN_OPTIONS = frozenset(_OPTIONS)
 COPIED_EVENTS, COPIED_CHARACTERS = 1000, 1024 * 1024
 """How much of a generator publish_many() holds in memory, in events or in characters of JSON: what is reached first."""
 
-LONGEST_DEDUP_KEY, LONGEST_TEXT = 1000, 2000
-"""In bytes. Indexes hold them, those of the dead letters too: an index's row has to fit on a page with others."""
+LONGEST_DEDUP_KEY = 1000
+"""In bytes, as an index holds them."""
 
 
 def publish(

@@ -10,8 +10,8 @@ import pytest
 from django.db import connection, transaction
 
 from pubsub import Event
+from pubsub.events import LONGEST_TEXT
 from pubsub.models import DeadLetter
-from pubsub.publishing.publish import LONGEST_TEXT
 
 from ..handlers import declare, drain
 from .helpers import claims, consumer, effects, lag, note, publish_each, publish_together, states

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.test import override_settings
 from django.utils import timezone
 
@@ -160,6 +160,20 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
         with transaction.atomic(), pytest.raises(InvalidEvent, match=message.replace("^", "")):
             attempt()
     assert not OutboxMessage.objects.exists()
+
+
+@pytest.mark.parametrize("column", ["type", "key", "host_id", "user_id", "to_group"])
+@pytest.mark.parametrize("table", ["outbox_message_t", "outbox_delayed_message"])
+def test_what_no_dead_letter_could_hold_is_refused_in_plain_sql_as_well(table: str, column: str) -> None:
+    others = ", deliver_at" if table == "outbox_delayed_message" else ""
+    insert = f"INSERT INTO {table} ({column}, payload{others}) SELECT repeat('é', %s), '1'{others and ', now()'}"
+    with connection.cursor() as cursor:
+        cursor.execute(insert, [1000])
+        with (
+            pytest.raises(IntegrityError, match=f'violates check constraint "{table}_texts_fit"'),
+            transaction.atomic(),
+        ):
+            cursor.execute(insert, [1001])
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\x00", "\ud800", "a b", "orders\n", "x" * 201, None, 7, b"default"])
