@@ -111,7 +111,7 @@ def test_one_who_joins_after_something_has_gone_has_its_lag_right(small: None) -
 
 def test_a_topic_nobody_declared_and_one_that_is_gone_expire_as_well(small: None) -> None:
     for _ in range(12):
-        sql("INSERT INTO outbox_message_t (topic_id, payload) VALUES (77, '1')")
+        sql("INSERT INTO outbox_message_t (topic_id, payload) VALUES (2000000077, '1')")
     topic("short-lived")
     publish_events("short-lived", 10)
     sql("DELETE FROM outbox_topics WHERE name = 'short-lived'")
