@@ -1,6 +1,7 @@
 """Where the database's transactions are strict by default, and where no session lasts: the same promises."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -143,19 +144,20 @@ def test_a_retry_through_a_pooler(work: str, through_pooler: None) -> None:
     assert not connections["default"].in_atomic_block
 
 
-@pytest.fixture
-def strict_by_options() -> Iterator[None]:
+@contextmanager
+def option(name: str, value: Any) -> Iterator[None]:
+    """Of the database's OPTIONS, from the next connection on."""
     options = connection.settings_dict["OPTIONS"]
     connection.close()
-    options["isolation_level"] = psycopg.IsolationLevel.REPEATABLE_READ
-    yield
-    del options["isolation_level"]
-    connection.close()
+    options[name] = value
+    try:
+        yield
+    finally:
+        del options[name]
+        connection.close()
 
 
-def test_a_batch_has_the_isolation_that_the_database_s_options_ask_for(
-    strict_by_options: None, work: str, effects_table: None
-) -> None:
+def test_a_batch_has_the_isolation_that_the_database_s_options_ask_for(work: str, effects_table: None) -> None:
     seen = []
 
     def handler(event: Event) -> None:
@@ -164,7 +166,23 @@ def test_a_batch_has_the_isolation_that_the_database_s_options_ask_for(
             seen.append(cursor.fetchone())
         note(event.payload)
 
-    publish_each(1, 2)
-    drain(declare(handler, topic="work"))
-    assert seen == [("repeatable read",)] * 2
-    assert effects() == [1, 2]
+    with option("isolation_level", psycopg.IsolationLevel.REPEATABLE_READ):
+        publish_each(1, 2)
+        drain(declare(handler, topic="work"))
+        assert seen == [("repeatable read",)] * 2
+        assert effects() == [1, 2]
+
+
+def test_where_the_server_binds_parameters(work: str, effects_table: None) -> None:
+    """There, a cursor of Django's takes one statement at a time."""
+
+    def handler(event: Event) -> None:
+        note(event.payload)
+        if event.payload == 2:
+            raise ValueError
+
+    with option("server_side_binding", True):
+        publish_each(1, 2, 3)
+        drain(declare(handler, topic="work"))
+        assert effects() == [1, 3]
+        assert states() == [(2, "dead")]
