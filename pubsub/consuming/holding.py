@@ -3,7 +3,7 @@
 BEGIN travels with the one and COMMIT with the other: where batches are small, round trips are what they cost.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from django.db import DatabaseError, connections, transaction
 
 from pubsub.errors import HandlerEndedTransaction
 from pubsub.sql import load
+from pubsub.statements import begin, execute_together
 
 from .reading import Entry, Place
 
@@ -65,7 +66,7 @@ class Hold:
             "xid": self._xid,
         }
         try:
-            _execute(connection, statements, parameters)
+            execute_together(connection, statements, parameters)
         except DatabaseError as error:
             if isinstance(error.__cause__, psycopg.errors.InvalidTransactionState):
                 raise HandlerEndedTransaction(
@@ -82,11 +83,11 @@ def holding(place: Place) -> Iterator[Hold | None]:
     with ExitStack() as stack:
         if outermost:
             _enter_block_without_beginning(stack, connection)
-            statements = [_begin(connection), _LOCK]
+            statements = [begin(connection.connection), _LOCK]
         else:
             stack.enter_context(transaction.atomic(using=place.using))
             statements = [_LOCK]
-        row = _execute(connection, statements, place.parameters).fetchone()
+        row = execute_together(connection, statements, place.parameters).fetchone()
         yield Hold(place, LockedCursor(*row), commits=outermost) if row else None
 
 
@@ -98,17 +99,3 @@ def _enter_block_without_beginning(stack: ExitStack, connection: Any) -> None:
         stack.enter_context(transaction.atomic(using=connection.alias))
     finally:
         del connection._start_transaction_under_autocommit
-
-
-def _begin(connection: Any) -> str:
-    level = connection.connection.isolation_level  # of the database's OPTIONS
-    return "BEGIN" if level is None else f"BEGIN ISOLATION LEVEL {level.name.replace('_', ' ')}"
-
-
-def _execute(connection: Any, statements: list[str], parameters: Mapping[str, Any]) -> psycopg.Cursor[Any]:
-    """Sends them together, whatever kind of cursor Django uses otherwise. The cursor shows the last one's result."""
-    with connection.wrap_database_errors:
-        cursor = psycopg.ClientCursor(connection.connection)
-        cursor.execute("; ".join(statements), parameters)
-        cursor.set_result(-1)
-    return cursor

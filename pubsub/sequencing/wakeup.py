@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
-from django.db import connections, transaction
+from django.db import connections
 from psycopg import sql
 
 HINT_CHANNEL = "event_channel"
@@ -77,7 +77,7 @@ def after_commit(connection: Any, somebody_waits: bool | None = None) -> None:
     hooks, hint = getattr(connection, "_pubsub_hint", (None, None))
     if hint is None or hooks is not connection.run_on_commit:
         hint = Hint(connection.alias)
-        transaction.on_commit(hint, using=connection.alias, robust=True)
+        connection.on_commit(hint, robust=True)
         connection._pubsub_hint = connection.run_on_commit, hint
     hint.somebody_waits |= bool(somebody_waits)
     hint.asked_at = float("-inf") if somebody_waits is None else time.monotonic()

@@ -1,0 +1,140 @@
+"""The shortest way to the server does what the long one does, and stands back where somebody watches that one."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, InternalError, ProgrammingError, connections, transaction
+from django.test.utils import CaptureQueriesContext
+from psycopg import IsolationLevel
+
+from pubsub import publish
+from pubsub.models import OutboxMessage
+from pubsub.statements import begin, is_short_way_open, send
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+connection = connections["default"]
+
+ODD = "it's \\' \" %s %(key)s {0} $1 ; -- /* \n\t ü 😀"
+
+
+@contextmanager
+def a_wrapper() -> Iterator[Callable[[], int]]:
+    seen = []
+
+    def wrapper(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        seen.append(sql)
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(wrapper):
+        yield lambda: sum("pubsub_publish" in sql for sql in seen)
+
+
+@contextmanager
+def the_queries_log() -> Iterator[Callable[[], int]]:
+    with CaptureQueriesContext(connection) as captured:
+        yield lambda: sum("pubsub_publish" in query["sql"] for query in captured.captured_queries)
+
+
+@contextmanager
+def another_cursor() -> Iterator[Callable[[], int]]:
+    """As development tools put it into the connection."""
+    original, made = connection.cursor, []
+
+    def cursor(*arguments: Any) -> Any:
+        made.append(original(*arguments))
+        return made[-1]
+
+    vars(connection)["cursor"] = cursor
+    try:
+        yield lambda: len(made)
+    finally:
+        del vars(connection)["cursor"]
+
+
+def test_both_ways_store_the_same() -> None:
+    columns = ("topic_id", "type", "key", "host_id", "user_id", "to_group", "payload", "metadata")
+
+    def publish_odd() -> None:
+        with transaction.atomic():
+            publish("default", {ODD: ODD}, type=ODD, key=ODD, host_id=ODD, metadata={"m": ODD}, to_group=ODD)
+            publish("default", None)
+
+    publish_odd()
+    with a_wrapper() as count:
+        publish_odd()
+        assert count() == 2
+    short, short_empty, long, long_empty = OutboxMessage.objects.order_by("id").values_list(*columns)
+    assert short == long == (1, ODD, ODD, ODD, None, ODD, {ODD: ODD}, {"m": ODD})
+    assert short_empty == long_empty == (1, "", None, None, None, None, None, {})
+
+
+@pytest.mark.parametrize("watching", [a_wrapper, the_queries_log, another_cursor])
+def test_who_watches_sees_the_statement(watching: Callable[[], Any]) -> None:
+    assert is_short_way_open(connection)
+    with watching() as count:
+        assert not is_short_way_open(connection)
+        with transaction.atomic():
+            publish("default", 1)
+        assert count()
+    assert is_short_way_open(connection)
+
+
+def test_a_pipeline_and_another_encoding_close_the_short_way() -> None:
+    connection.ensure_connection()
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL client_encoding = 'LATIN1'")
+        assert not is_short_way_open(connection)
+        publish("default", "ü")
+    with connection.connection.pipeline():
+        assert not is_short_way_open(connection)
+    assert OutboxMessage.objects.get().payload == "ü"
+
+
+def test_the_transaction_begins_as_psycopg_would_begin_it() -> None:
+    connection.ensure_connection()
+    session = connection.connection
+    for name, value in (
+        ("isolation_level", IsolationLevel.REPEATABLE_READ),
+        ("read_only", True),
+        ("deferrable", False),
+    ):
+        setattr(session, name, value)
+    try:
+        assert begin(session).encode() == session._get_tx_start_command()
+        with transaction.atomic():
+            assert send(connection, b"SHOW transaction_isolation").get_value(0, 0) == b"repeatable read"
+            with pytest.raises(InternalError, match="read-only"):
+                publish("default", 1)
+            transaction.set_rollback(True)
+    finally:
+        connection.close()
+
+
+def test_an_error_is_djangos_and_leaves_the_transaction_as_any_error_does() -> None:
+    with pytest.raises(ProgrammingError, match="no_such_function") as raised, transaction.atomic():
+        send(connection, b"SELECT no_such_function()")
+    assert raised.value.__cause__.sqlstate == "42883"  # type: ignore[union-attr]
+    with transaction.atomic():
+        with pytest.raises(DatabaseError, match="division by zero"):
+            send(connection, b"SELECT 1/0")
+        with pytest.raises(InternalError, match="current transaction is aborted"):
+            send(connection, b"SELECT 1")
+        with pytest.raises(DatabaseError):
+            publish("default", "lost with the transaction")
+        transaction.set_rollback(True)
+        with pytest.raises(transaction.TransactionManagementError):
+            publish("default", "refused before it is sent")
+    assert not OutboxMessage.objects.exists()
+
+
+def test_a_savepoint_may_come_first() -> None:
+    with transaction.atomic():
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            publish("default", "undone")
+            raise ZeroDivisionError
+        publish("default", "kept")
+    assert [message.payload for message in OutboxMessage.objects.all()] == ["kept"]
