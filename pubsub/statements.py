@@ -2,13 +2,15 @@
 layers above libpq are what they cost.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import psycopg
 from psycopg import errors, generators
 from psycopg.pq import Escaping, ExecStatus, PipelineStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
+
+_PLAIN = (str, int, type(None))
 
 
 def begin(session: psycopg.Connection[Any]) -> str:
@@ -27,9 +29,19 @@ def execute_together(
     connection: Any, statements: Sequence[str], parameters: Mapping[str, Any]
 ) -> psycopg.ClientCursor[Any]:
     """Sends them in one round trip, whatever kind of cursor Django uses otherwise. The cursor shows the last result."""
+    connection.ensure_connection()
+    connection.validate_no_broken_transaction()
+    together = "; ".join(statements)
     with connection.wrap_database_errors:
         cursor = psycopg.ClientCursor(connection.connection)
-        cursor.execute("; ".join(statements), parameters)
+        if all(isinstance(value, _PLAIN) for value in parameters.values()):
+            # What psycopg does for values of any type takes as long as the statements themselves.
+            names = (name.encode() for name in parameters)
+            cursor.execute(
+                together.encode() % dict(zip(names, _literals(connection, parameters.values()), strict=True))
+            )
+        else:
+            cursor.execute(together, parameters)
         cursor.set_result(-1)
     return cursor
 
@@ -37,13 +49,11 @@ def execute_together(
 def is_short_way_open(connection: Any) -> bool:
     """Whether nobody watches the connection's cursors, and nothing else keeps :func:`send` from being the same."""
     connection.ensure_connection()
-    session = connection.connection.pgconn
     return not (
         connection.execute_wrappers
         or connection.queries_logged
         or "cursor" in vars(connection)  # replaced by somebody who wants to see what goes through it
-        or session.pipeline_status != PipelineStatus.OFF
-        or session.parameter_status(b"client_encoding") != b"UTF8"
+        or connection.connection.pgconn.pipeline_status != PipelineStatus.OFF
     )
 
 
@@ -65,21 +75,28 @@ def send(connection: Any, statement: bytes) -> PGresult:
         session.pgconn.send_query(statement)
         result: PGresult = session.wait(generators.execute(session.pgconn))[-1]
         if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-            raise errors.error_from_result(result, encoding="utf-8")
+            raise errors.error_from_result(result, encoding=session.info.encoding)
     return result
 
 
-def literals(connection: Any, values: Sequence[str | int | None]) -> bytes:
+def literals(connection: Any, values: Iterable[str | int | None]) -> bytes:
     """Values as they stand in a statement, separated by commas.
 
     >>> from django.db import connection
     >>> literals(connection, [1, None, "it's"])
     b"1,NULL,'it''s'"
     """
-    quote = Escaping(connection.connection.pgconn).escape_literal
-    return b",".join(
-        [
-            b"NULL" if value is None else quote(value.encode()) if isinstance(value, str) else b"%d" % value
-            for value in values
-        ]
-    )
+    return b",".join(_literals(connection, values))
+
+
+def _literals(connection: Any, values: Iterable[str | int | None]) -> list[bytes]:
+    session = connection.connection
+    quote, encoding = Escaping(session.pgconn).escape_literal, session.info.encoding
+    return [
+        quote(value.encode(encoding))
+        if isinstance(value, str)
+        else b"NULL"
+        if value is None
+        else str(value).encode()  # PostgreSQL reads Python's True and False, too
+        for value in values
+    ]

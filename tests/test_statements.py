@@ -82,16 +82,25 @@ def test_who_watches_sees_the_statement(watching: Callable[[], Any]) -> None:
     assert is_short_way_open(connection)
 
 
-def test_a_pipeline_and_another_encoding_close_the_short_way() -> None:
-    connection.ensure_connection()
+def test_another_encoding_is_that_of_the_session() -> None:
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SET LOCAL client_encoding = 'LATIN1'")
-        assert not is_short_way_open(connection)
+        send(connection, b"SET LOCAL client_encoding = 'LATIN1'")
         publish("default", "ü")
-    with connection.connection.pipeline():
-        assert not is_short_way_open(connection)
+        with pytest.raises(DatabaseError, match="division"):
+            send(connection, b"SELECT 1/0")
+        transaction.set_rollback(True)
+    with transaction.atomic():
+        send(connection, b"SET LOCAL client_encoding = 'LATIN1'")
+        publish("default", "ü")
     assert OutboxMessage.objects.get().payload == "ü"
+
+
+def test_a_pipeline_of_psycopgs_takes_the_long_way() -> None:
+    connection.ensure_connection()
+    with connection.connection.pipeline(), transaction.atomic():
+        assert not is_short_way_open(connection)
+        publish("default", "piped")
+    assert OutboxMessage.objects.get().payload == "piped"
 
 
 def test_the_transaction_begins_as_psycopg_would_begin_it() -> None:

@@ -27,8 +27,9 @@ def handle(place: Place, entries: Iterable[Entry], *, at_once: int, attempt: int
             with around(*several):
                 _finish(handler(several))
         return
+    is_observed = bool(around_handler)
     for event in events:
-        if around_handler:
+        if is_observed:
             with around(event):
                 _finish(handler(event))
         elif (result := handler(event)) is not None:

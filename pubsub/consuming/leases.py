@@ -97,9 +97,8 @@ class Rest:
         return entry
 
     def _read_on(self) -> Iterator[Entry]:
-        with connections[self._place.using].cursor() as cursor:
-            reader = Reader(cursor, self._place, self._position, self._size)
-            return iter(list(itertools.islice(reader, self._size)))
+        reader = Reader(self._place, self._position, self._size)
+        return iter(list(itertools.islice(reader, self._size)))
 
 
 @dataclass(kw_only=True)

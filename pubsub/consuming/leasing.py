@@ -91,7 +91,7 @@ class Leaseholder:
             # What a worker died of is found by going on one publisher's transaction at a time.
             attempt = claim.attempts + 1 if claim and claim.first_offset >= held.next_offset else 1
             most = place.chunk(batch_size) - at_most_once
-            reader = Reader(cursor, place, held.next_position, most)
+            reader = Reader(place, held.next_position, most)
             entries = list(itertools.islice(BatchOfEntries(reader, 1 if claim else batch_size), most))
             if not entries:
                 cursor.execute(load("forget_claim"), place.parameters)

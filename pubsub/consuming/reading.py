@@ -8,15 +8,18 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
+
+from django.db import connections
 
 from pubsub.events import Event, make_event
 from pubsub.sql import load
+from pubsub.statements import execute_together
 from pubsub.subscriptions.declaring import Declaration
 
 PlaceKey = tuple[str, int, int]
 
-_decode = json.JSONDecoder().raw_decode
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 """What PostgreSQL has written has nothing before it and nothing behind."""
 
 ENTRIES_OF_OTHERS = 1000
@@ -63,9 +66,26 @@ class Place:
     @property
     def statement(self) -> str:
         """The one that reads what is for this group."""
-        if self.takes_all and not self.parks_keys:
+        if self.is_read_plainly:
             return load("read_partition")
         return load("read_chosen").replace("{chosen}", self.declared.chosen.sql)
+
+    @property
+    def is_read_plainly(self) -> bool:
+        """Whether the group wants every event of the topic, whatever has failed before."""
+        return self.takes_all and not self.parks_keys
+
+    def reading(self, position: int | None, limit: int) -> dict[str, Any]:
+        """The parameters of that statement: so many entries from a position on. None: from where the place was found
+        when it was locked, which plain reading knows."""
+        return {
+            **self.parameters,
+            **self.declared.chosen.parameters,
+            "parks_keys": self.parks_keys,
+            "position": position,
+            "below_position": self.below_position,
+            "limit": limit,
+        }
 
     def chunk(self, batch_size: int) -> int:
         """How many entries to read at once: one more than a batch, or many if most are only passed."""
@@ -111,26 +131,55 @@ class ReadAhead:
     Entries never change, so nothing need be read twice as long as the group still stands where these begin.
     """
 
-    def __init__(self) -> None:
-        self.batches = 1
+    def __init__(self, place: Place, batch_size: int) -> None:
+        self._place = place
+        self._batch_size = batch_size
+        self._batches = 1
         """How many to read at once."""
         self._position: int | None = None
+        """What follows begins here; None while nothing is known of the place."""
         self._rows: Sequence[Sequence[Any]] = ()
         self._exhausted = False
 
-    def __len__(self) -> int:
-        return len(self._rows)
+    def __bool__(self) -> bool:
+        """Whether there is more, as far as is known."""
+        return bool(self._rows) or not self._exhausted
+
+    @property
+    def holds_a_batch(self) -> bool:
+        return len(self._rows) > self._batch_size or (self._exhausted and bool(self._rows))
+
+    def missing(self) -> tuple[str, dict[str, Any]] | None:
+        """The statement that reads what the next batch lacks, and its parameters; None where it lacks nothing. Others
+        than plain ones may fail, and are left to the transaction in which that is noticed."""
+        if self.holds_a_batch or not self._place.is_read_plainly:
+            return None
+        position = self._rows[-1][0] + 1 if self._rows else self._position
+        return self._place.statement, self._place.reading(position, self.chunk)
+
+    @property
+    def chunk(self) -> int:
+        return self._place.chunk(self._batch_size * self._batches)
+
+    def add(self, rows: Sequence[Sequence[Any]], found_at: int) -> None:
+        """What :meth:`missing` has read for a place that was found there."""
+        if self._position is None:
+            self._position = found_at
+        self._exhausted = len(rows) < self.chunk
+        if not self._rows:  # the first that is seen of the place
+            self._batches = 2 if sum(map(_size, rows)) <= SMALL_BATCH else 1
+        self._rows = [*self._rows, *rows]
 
     def take(self, position: int) -> tuple[Sequence[Sequence[Any]], bool]:
         """What is there from this position on, and whether nothing followed it when it was read."""
         return (self._rows, self._exhausted) if position == self._position else ((), False)
 
     def keep(self, rows: Sequence[Sequence[Any]], position: int, exhausted: bool) -> None:
-        if self._position is None:  # the first that is seen of the place
-            self.batches = 2 if sum(map(_size, rows)) <= SMALL_BATCH else 1
-        self._rows = rows[bisect.bisect_left(rows, position, key=itemgetter(0)) :]
+        """What was read from this position on. What may have to wait by then is read again."""
+        rest = rows[bisect.bisect_left(rows, position, key=itemgetter(0)) :]
+        waits = self._place.parks_keys and bool(rest)
+        self._rows, self._exhausted = ((), False) if waits else (rest, exhausted)
         self._position = position
-        self._exhausted = exhausted
 
 
 def _size(row: Sequence[Any]) -> int:
@@ -140,8 +189,7 @@ def _size(row: Sequence[Any]) -> int:
 class Reader:
     """All entries of a partition from a position on. After an error of the database it goes on where it was."""
 
-    def __init__(self, cursor: Any, place: Place, position: int, chunk: int, ahead: ReadAhead | None = None) -> None:
-        self._cursor = cursor
+    def __init__(self, place: Place, position: int, chunk: int, ahead: ReadAhead | None = None) -> None:
         self._place = place
         self._position = position
         self._ahead = ahead
@@ -161,27 +209,31 @@ class Reader:
         self._fetch()
         return next(self._entries)
 
+    def batch_in_hand(self, size: int) -> list[Entry] | None:
+        """The next batch, if all of it was read ahead and is for the group."""
+        rows, end = self._rows, size
+        if len(rows) <= size:
+            if not (rows and self._exhausted):
+                return None
+            end = len(rows)
+        while end < len(rows) and rows[end][2] == rows[end - 1][2]:
+            end += 1
+        if end == len(rows) and not self._exhausted:
+            return None  # its last transaction may go on
+        batch = list(itertools.starmap(Entry, rows[:end]))
+        return batch if all(entry.is_mine for entry in batch) else None
+
     def keep_rest(self, position: int) -> None:
-        """Keeps what was read from this position on for the next reader: all but what may have to wait by then."""
-        if self._ahead is not None and not self._place.parks_keys:
+        """Keeps what was read from this position on for the next reader."""
+        if self._ahead is not None:
             self._ahead.keep(self._rows, position, self._exhausted)
 
     def _fetch(self) -> None:
         if self._exhausted:
             raise StopIteration
         limit = next(self._limits)
-        self._cursor.execute(
-            self._place.statement,
-            {
-                **self._place.parameters,
-                **self._place.declared.chosen.parameters,
-                "parks_keys": self._place.parks_keys,
-                "position": self._position,
-                "below_position": self._place.below_position,
-                "limit": limit,
-            },
-        )
-        rows = self._cursor.fetchall()
+        reading = self._place.reading(self._position, limit)
+        rows = execute_together(connections[self._place.using], [self._place.statement], reading).fetchall()
         self._show(rows, len(rows) < limit)
 
     def _show(self, rows: Sequence[Sequence[Any]], exhausted: bool) -> None:
@@ -209,8 +261,19 @@ class BatchOfEntries:
         self.mine = 0
         self.last: Entry | None = None
 
+    @classmethod
+    def read(cls, reader: Reader, size: int) -> Self:
+        """The next one; faster to go through if it is all there."""
+        in_hand = reader.batch_in_hand(size)
+        if in_hand is None:
+            return cls(reader, size)
+        batch = cls(in_hand, len(in_hand))
+        batch.passed = batch.mine = len(in_hand)
+        batch.last = in_hand[-1]
+        return batch
+
     def __iter__(self) -> Iterator[Entry]:
-        return self
+        return self._entries if self.passed else self
 
     def __next__(self) -> Entry:
         entry = next(self._entries)
@@ -267,18 +330,20 @@ def events_from(place: Place, entries: Iterable[Entry], attempt: int = 1) -> Ite
         (_, offset, transaction_id, mine, id_, type_, key, payload, metadata, host_id, user_id, published_at, _) = entry
         if mine:
             yield make_event(
-                topic=topic,
-                offset=offset,
-                partition=partition,
-                id=id_,
-                type=type_,
-                key=key,
-                payload=_decode(payload)[0],
-                metadata=_decode(metadata)[0] if metadata != "{}" else {},
-                host_id=host_id,
-                user_id=user_id,
-                transaction_id=transaction_id,
-                created_at=dt.datetime.fromtimestamp(published_at, dt.UTC),
-                attempt=attempt,
-                group=group,
+                {
+                    "topic": topic,
+                    "offset": offset,
+                    "partition": partition,
+                    "id": id_,
+                    "type": type_,
+                    "key": key,
+                    "payload": _scan(payload, 0)[0],
+                    "metadata": _scan(metadata, 0)[0] if metadata != "{}" else {},
+                    "host_id": host_id,
+                    "user_id": user_id,
+                    "transaction_id": transaction_id,
+                    "created_at": dt.datetime.fromtimestamp(published_at, dt.UTC),
+                    "attempt": attempt,
+                    "group": group,
+                }
             )

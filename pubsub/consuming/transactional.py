@@ -19,8 +19,8 @@ from pubsub.transactions import make_hooks_robust
 from . import guarding, setting_aside
 from .failures import is_the_handlers
 from .handling import check_still_in_transaction, handle, in_our_transaction, was_lost
-from .holding import holding
-from .reading import BatchOfEntries, Entry, Place, PublishedTogether, ReadAhead, Reader, by_transaction
+from .holding import Visit, holding
+from .reading import BatchOfEntries, Entry, Place, PublishedTogether, Reader, by_transaction
 
 logger = logging.getLogger("pubsub.consuming")
 
@@ -52,9 +52,9 @@ class Spoiled(Exception):
 
 
 def consume(
-    place: Place, batch_size: int, *, worker_id: str = "", suspect: bool = False, ahead: ReadAhead | None = None
+    place: Place, batch_size: int, *, worker_id: str = "", suspect: bool = False, visit: Visit | None = None
 ) -> Batch:
-    """Handles the next batch of a partition; nothing where another worker has it. Fills and uses what is read ahead.
+    """Handles the next batch of a partition; nothing where another worker has it. A visit makes it one of several.
 
     A batch ends with a publisher's transaction, never inside one. If anything in it fails, it is run again transaction
     by transaction, so that only those that fail are set aside. Where a worker seems to have died of an event
@@ -76,7 +76,8 @@ def consume(
         return done
     if not (place.parks_keys and setting_aside.has_open(place)):
         try:
-            return _in_one_transaction(place, batch_size, lambda batch: _all_at_once(place, batch, batch_size), ahead)
+            visit = visit or Visit(place, batch_size)
+            return _in_one_transaction(place, batch_size, lambda batch: _all_at_once(place, batch, batch_size), visit)
         except BaseException as error:
             if not is_the_handlers(error):
                 raise
@@ -87,7 +88,7 @@ def consume(
 def _one_by_one(place: Place, batch_size: int, one_by_one: "OneByOne", *, guarded: bool = False) -> Batch:
     while True:
         try:
-            return _in_one_transaction(place, batch_size, one_by_one, guarded=guarded)
+            return _in_one_transaction(place, batch_size, one_by_one, Visit(place, batch_size), guarded=guarded)
         except Spoiled as spoiled:
             # All is undone. What spoiled it is set aside the next time, without another call.
             one_by_one.doomed[spoiled.transaction_id] = spoiled.error
@@ -97,17 +98,16 @@ def _in_one_transaction(
     place: Place,
     batch_size: int,
     work: Callable[[BatchOfEntries], Batch],
-    ahead: ReadAhead | None = None,
+    visit: Visit,
     *,
     guarded: bool = False,
 ) -> Batch:
-    chunk = place.chunk(batch_size * (1 if ahead is None else ahead.batches))
-    with holding(place) as held:
+    with holding(place, visit) as held:
         if held is None or (place.declared.on_failure == "stop" and setting_aside.has_open(place)):
             return Batch()
-        with in_our_transaction(place.using), connections[place.using].cursor() as cursor:
-            entries = Reader(cursor, place, held.next_position, chunk, ahead)
-            done = work(BatchOfEntries(entries, batch_size))
+        with in_our_transaction(place.using):
+            entries = Reader(place, held.next_position, visit.ahead.chunk, visit.ahead)
+            done = work(BatchOfEntries.read(entries, batch_size))
         if done.last is None:
             return done
         entries.keep_rest(done.last.position + 1)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 from django.db import close_old_connections, connections
 
@@ -28,9 +29,10 @@ from pubsub.subscriptions.declaring import Declaration, enrol, of_topics
 
 from . import setting_aside
 from .failures import is_transient
+from .holding import Visit
 from .leases import ALIVE
 from .leasing import Leaseholder
-from .reading import Place, PlaceKey, ReadAhead
+from .reading import Place, PlaceKey
 from .transactional import Batch, consume
 
 logger = logging.getLogger("pubsub.worker")
@@ -298,15 +300,18 @@ class Worker:
     def _work_on(self, work: Work) -> bool:
         """What fails here, though no event is to blame, is left alone for a while: other partitions go on."""
         key = work.place.key
-        ahead = ReadAhead()
         begun = time.monotonic()
+
+        def may_go_on(reads: bool) -> bool:
+            return not self._stopping.is_set() and time.monotonic() - begun < (VISIT_S if reads else 2 * VISIT_S)
+
+        visit = Visit(work.place, self.batch_size, may_go_on=may_go_on)
+        told: list[dict[str, Any]] = []
         try:
-            goes_on = did_something = self._handle_batch(work, ahead)
-            while goes_on and ahead and not self._stopping.is_set():
-                so_far = time.monotonic() - begun
-                if so_far > 2 * VISIT_S or (so_far > VISIT_S and len(ahead) <= self.batch_size):
-                    break
-                goes_on = self._handle_batch(replace(work, has_due=False), ahead)
+            with visit:
+                did_something = self._handle_batch(work, visit, told)
+                while visit.goes_on and not self._stopping.is_set():
+                    self._handle_batch(replace(work, has_due=False), visit, told)
         except Exception as error:
             if self.drain and not is_transient(error):
                 raise
@@ -320,33 +325,36 @@ class Worker:
             with self._lock:
                 self._in_hand.discard(key)
             self._show_life()
+            for facts in told:  # now that no transaction is open in which a receiver could be
+                tell(batch_handled, **facts)
         with self._lock:
             self._failures.pop(key, None)
             self._resting.pop(key, None)
         return did_something
 
-    def _handle_batch(self, work: Work, ahead: ReadAhead) -> bool:
+    def _handle_batch(self, work: Work, visit: Visit, told: list[dict[str, Any]]) -> bool:
         """Says whether there was anything to do."""
         begun = time.monotonic()
-        batch = self._batch_of(work, ahead)
+        batch = self._batch_of(work, visit)
         with self._lock:
             self.passed += batch.passed
             self.failed += batch.failed
             if self.max_messages and self.passed >= self.max_messages:
                 self.stop()
         if batch.did_something:
-            tell(
-                batch_handled,
-                **work.place.facts,
-                using=self.using,
-                passed=batch.passed,
-                failed=batch.failed,
-                seconds=time.monotonic() - begun,
-                worker_id=self.worker_id,
+            told.append(
+                {
+                    **work.place.facts,
+                    "using": self.using,
+                    "passed": batch.passed,
+                    "failed": batch.failed,
+                    "seconds": time.monotonic() - begun,
+                    "worker_id": self.worker_id,
+                }
             )
         return batch.did_something
 
-    def _batch_of(self, work: Work, ahead: ReadAhead) -> Batch:
+    def _batch_of(self, work: Work, visit: Visit) -> Batch:
         place = work.place
         retried = 0
         leased = place.declared.delivery is not Delivery.TRANSACTIONAL
@@ -363,7 +371,7 @@ class Worker:
         if leased:
             batch = self._leases.consume(place, size)
         else:
-            batch = consume(place, size, worker_id=self.worker_id, suspect=work.suspect, ahead=ahead)
+            batch = consume(place, size, worker_id=self.worker_id, suspect=work.suspect, visit=visit)
         return Batch(passed=batch.passed, failed=batch.failed, last=batch.last, retried=retried)
 
     def _show_life(self) -> None:

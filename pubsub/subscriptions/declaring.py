@@ -113,7 +113,7 @@ class Declaration:
         named = self.handler if hasattr(self.handler, "__qualname__") else type(self.handler)
         return f"{named.__module__}.{named.__qualname__}"
 
-    @property
+    @functools.cached_property
     def is_asynchronous(self) -> bool:
         return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(type(self.handler).__call__)
 

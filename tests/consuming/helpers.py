@@ -134,6 +134,12 @@ def database_url() -> str:
     return f"postgres://{login}@{known['HOST'] or '127.0.0.1'}:{known['PORT'] or 5432}/{known['NAME']}"
 
 
+def connection_parameters() -> dict[str, Any]:
+    """For a session beside Django's."""
+    parameters = connection.get_connection_params()
+    return {name: value for name, value in parameters.items() if name not in ("context", "cursor_factory")}
+
+
 class Process:
     """A Python process of the project's on the test database. What it prints is read as it comes."""
 

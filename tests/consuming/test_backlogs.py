@@ -1,16 +1,23 @@
-"""A worker with a backlog goes on in a partition with what it has read ahead, as long as that is what comes next."""
+"""A worker with a backlog goes on in a partition: with what it has read ahead, in transactions that follow at once."""
 
+import threading
 from typing import Any
 
+import psycopg
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
+from django.db import connection, transaction
+from psycopg.pq import TransactionStatus
 
+from pubsub import Event
+from pubsub.consuming import holding
+from pubsub.consuming.transactional import consume
 from pubsub.models import ConsumerOffset
 from pubsub.signals import batch_handled
+from pubsub.statements import begin, execute_together
 
 from ..handlers import Recorder, declare, drain
-from .helpers import lag, next_offset, publish_each, publish_together, states
+from .helpers import connection_parameters, lag, next_offset, number, place_of, publish_each, publish_together, states
+from .test_isolation import session as session
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work")]
 
@@ -27,22 +34,56 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return told
 
 
-def reads(queries: CaptureQueriesContext) -> int:
-    return sum("pubsub_read_v1(" in query["sql"] for query in queries)
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What batches send, a round trip each."""
+    trips: list[str] = []
+
+    def send(connection: Any, statements: list[str], parameters: Any) -> Any:
+        trips.append("; ".join(statements))
+        return execute_together(connection, statements, parameters)
+
+    for module in ("holding", "reading"):
+        monkeypatch.setattr(f"pubsub.consuming.{module}.execute_together", send)
+    return trips
 
 
-def test_nothing_is_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def reads(sent: list[str]) -> int:
+    return sum("pubsub_read_v1(" in trip for trip in sent)
+
+
+def is_in_transaction() -> bool:
+    return connection.in_atomic_block or connection.connection.info.transaction_status != TransactionStatus.IDLE
+
+
+def test_nothing_is_read_twice_and_a_batch_is_a_round_trip(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> None:
     publish_each(*range(100))
     told = batches(monkeypatch)
     handler = Recorder()
 
-    with CaptureQueriesContext(connection) as queries:
-        drain(declare(handler, topic="work"), batch_size=10)
+    drain(declare(handler, topic="work"), batch_size=10)
 
     assert handler.payloads == list(range(100))
     assert told == [10] * 10
-    assert reads(queries) <= 6
+    assert 5 <= reads(sent) <= 6
+    assert len(sent) == 11
     assert lag() == 0
+
+
+@pytest.mark.usefixtures("wide")
+def test_several_partitions_take_turns_and_each_begins_where_the_last_visit_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pubsub.consuming.worker.VISIT_S", 0)
+    for n in range(300):
+        publish_each(n, topic="wide", key=n % 7)
+    handler = Recorder()
+
+    drain(declare(handler, topic="wide"), batch_size=10)
+
+    assert sorted(handler.payloads) == list(range(300))
+    for key in range(7):
+        assert [n for n in handler.payloads if n % 7 == key] == list(range(key, 300, 7))
 
 
 def test_each_batch_ends_with_a_transaction_wherever_what_was_read_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,27 +115,124 @@ def test_what_was_read_ahead_is_forgotten_where_the_place_has_been_moved() -> No
     publish_each(*range(100))
     handler = Recorder()
 
-    def move(**facts: Any) -> None:
-        if next_offset() == 21:
-            place = ConsumerOffset.objects.get(group_id="readers")
-            ConsumerOffset.objects.update(
-                next_offset=91, next_position=place.next_position + 70, passed=place.passed + 70
-            )
+    def move() -> None:
+        place = ConsumerOffset.objects.get(group_id="readers")
+        ConsumerOffset.objects.update(next_offset=91, next_position=place.next_position + 70, passed=place.passed + 70)
 
-    batch_handled.connect(move)
-    try:
-        drain(declare(handler, topic="work"), batch_size=10)
-    finally:
-        batch_handled.disconnect(move)
+    def handle(event: Event) -> None:
+        handler(event)
+        if event.payload == 19:
+            transaction.on_commit(move)
+
+    drain(declare(handle, topic="work"), batch_size=10)
 
     assert handler.payloads == [*range(20), *range(90, 100)]
     assert lag() == 0
 
 
-def test_small_ones_are_read_two_at_a_time_and_large_ones_are_not() -> None:
-    for text, expected in (("", 2), ("x" * 60_000, 1)):
+def test_what_runs_after_a_commit_finds_no_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_each(*range(60))
+    seen: list[tuple[str, Any, bool]] = []
+
+    def handle(event: Event) -> None:
+        if event.payload % 20 == 5:
+            transaction.on_commit(lambda: seen.append(("hook", event.payload, is_in_transaction())))
+
+    def note_batch(passed: int, **facts: Any) -> None:
+        seen.append(("signal", passed, is_in_transaction()))
+
+    batch_handled.connect(note_batch)
+    try:
+        drain(declare(handle, topic="work"), batch_size=10)
+    finally:
+        batch_handled.disconnect(note_batch)
+
+    assert [what for what in seen if what[0] == "hook"] == [("hook", n, False) for n in (5, 25, 45)]
+    assert [what for what in seen if what[0] == "signal"] == [("signal", 10, False)] * 6
+
+
+def test_the_commit_of_a_batch_waits_for_nothing(session: "psycopg.Connection[Any]") -> None:
+    """Though the next transaction has begun by then, others see what the last one did."""
+    publish_each(*range(30))
+    seen = []
+
+    def handle(event: Event) -> None:
+        seen.append(session.execute("SELECT next_offset FROM consumer_offsets WHERE group_id = 'readers'").fetchone())
+
+    drain(declare(handle, topic="work"), batch_size=10)
+
+    assert seen == [(1,)] * 10 + [(11,)] * 10 + [(21,)] * 10
+
+
+def test_a_place_that_somebody_takes_between_two_batches_is_left_to_them(
+    monkeypatch: pytest.MonkeyPatch, session: "psycopg.Connection[Any]"
+) -> None:
+    publish_each(*range(40))
+    handler = Recorder()
+    taken = threading.Event()
+
+    def take() -> None:
+        """Waits until the first batch commits, and has the place from then on."""
+        session.execute("BEGIN")
+        session.execute("UPDATE consumer_offsets SET next_offset = next_offset WHERE group_id = 'readers'")
+        taken.set()
+
+    def handle_first(event: Event) -> None:
+        handler(event)
+        if event.payload == 0:
+            threading.Thread(target=take).start()
+
+    def begin_late(session_of_ours: Any) -> str:
+        if not handler.events:
+            return begin(session_of_ours)
+        return f"{begin(session_of_ours)}; SELECT pg_advisory_xact_lock(4711)"
+
+    declaration = declare(handle_first, topic="work")
+    place = place_of(declaration)
+    number()
+    monkeypatch.setattr(holding, "begin", begin_late)
+    with psycopg.connect(**connection_parameters(), autocommit=True) as gate:
+        gate.execute("SELECT pg_advisory_lock(4711)")
+        opener = threading.Thread(target=lambda: taken.wait(20) and gate.execute("SELECT pg_advisory_unlock(4711)"))
+        opener.start()
+        with holding.Visit(place, 10, may_go_on=lambda reads: True) as visit:
+            first = consume(place, 10, visit=visit)
+            assert (first.passed, visit.goes_on) == (10, False)
+        opener.join()
+        session.execute("ROLLBACK")
+    assert handler.payloads == list(range(10))
+    assert not is_in_transaction()
+    assert next_offset() == 11
+
+    drain(declaration, batch_size=10)
+    assert handler.payloads == list(range(40))
+
+
+def test_leaving_early_gives_the_place_up_at_once(session: "psycopg.Connection[Any]") -> None:
+    publish_each(*range(40))
+    handler = Recorder()
+    place = place_of(declare(handler, topic="work"))
+    number()
+    lock = "SELECT next_offset FROM consumer_offsets WHERE group_id = 'readers' FOR UPDATE SKIP LOCKED"
+
+    with holding.Visit(place, 10, may_go_on=lambda reads: True) as visit:
+        consume(place, 10, visit=visit)
+        assert visit.goes_on
+        assert session.execute(lock).fetchone() is None
+    assert session.execute(lock).fetchone() == (11,)
+    assert not is_in_transaction()
+
+    with pytest.raises(KeyboardInterrupt), holding.Visit(place, 10, may_go_on=lambda reads: True) as visit:
+        consume(place, 10, visit=visit)
+        raise KeyboardInterrupt
+    assert session.execute(lock).fetchone() == (21,)
+    assert handler.payloads == list(range(20))
+
+
+def test_small_ones_are_read_two_at_a_time_and_large_ones_are_not(sent: list[str]) -> None:
+    for text, expected in (("", 3), ("x" * 60_000, 4)):
         publish_each(*[{"n": n, "text": text} for n in range(40)])
-        with CaptureQueriesContext(connection) as queries:
-            drain(declare(Recorder(), topic="work"), batch_size=10)
+        sent.clear()
+        drain(declare(Recorder(), topic="work"), batch_size=10)
         # Each reads one entry more than it needs; the next one has it in hand.
-        assert reads(queries) == (3 if expected == 2 else 4)
+        assert reads(sent) == expected

@@ -15,6 +15,7 @@ from pubsub.models import Attempt, Claim, DeadLetter
 from ..handlers import Recorder, declare, drain
 from .helpers import (
     claims,
+    connection_parameters,
     consumer,
     effects,
     lag,
@@ -100,11 +101,6 @@ def abort_with_the_place_locked() -> None:
     with psycopg.connect(**connection_parameters()) as dying:
         dying.execute("SELECT FROM consumer_offsets FOR UPDATE")
         dying.rollback()
-
-
-def connection_parameters() -> dict[str, Any]:
-    parameters = connection.get_connection_params()
-    return {name: value for name, value in parameters.items() if name not in ("context", "cursor_factory")}
 
 
 def test_a_death_is_seen_by_the_lock_that_it_left() -> None:

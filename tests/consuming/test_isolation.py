@@ -19,6 +19,7 @@ from ..sequencing.pgbouncer import through_pooler as through_pooler
 from .helpers import (
     Running,
     claims,
+    connection_parameters,
     effects,
     lag,
     leaseholder,
@@ -38,9 +39,7 @@ pytestmark = [pytest.mark.django_db(transaction=True)]
 @pytest.fixture
 def session(transactional_db: None) -> Iterator["psycopg.Connection[Any]"]:
     """Straight to the server, also where Django's connections go through a pooler."""
-    parameters = connection.get_connection_params()
-    known = {name: value for name, value in parameters.items() if name not in ("context", "cursor_factory")}
-    with psycopg.connect(**known, autocommit=True) as direct:
+    with psycopg.connect(**connection_parameters(), autocommit=True) as direct:
         yield direct
 
 
