@@ -93,6 +93,7 @@ PUBSUB_TYPES: dict[str, Callable[[str], Any]] = {
     "dedup_window_s": int,
     "lease_s": int,
     "journal_retention_s": int,
+    "longest_pause_ms": int,
     "max_payload_bytes": int,
     "max_streams": int,
     "member_retention_s": int,

@@ -60,7 +60,7 @@ class Settings:
     wait_period_ms: int = 1000
     """Milliseconds after which an idle consumer looks for work though nobody woke it."""
 
-    longest_pause_ms: int = 150
+    longest_pause_ms: int = 100
     """Milliseconds between two passes of numbering at most, which only some 5,000 events a second bring about: the
     longer, the larger are batches and the more is done; the shorter, the sooner handlers are called under such load."""
 

@@ -26,7 +26,7 @@ def begin(session: psycopg.Connection[Any]) -> str:
 
 
 def execute_together(
-    connection: Any, statements: Sequence[str], parameters: Mapping[str, Any]
+    connection: Any, statements: Sequence[str], parameters: Mapping[str, Any] | None = None
 ) -> psycopg.ClientCursor[Any]:
     """Sends them in one round trip, whatever kind of cursor Django uses otherwise. The cursor shows the last result."""
     connection.ensure_connection()
@@ -34,7 +34,7 @@ def execute_together(
     together = "; ".join(statements)
     with connection.wrap_database_errors:
         cursor = psycopg.ClientCursor(connection.connection)
-        if all(isinstance(value, _PLAIN) for value in parameters.values()):
+        if parameters is not None and all(isinstance(value, _PLAIN) for value in parameters.values()):
             # What psycopg does for values of any type takes as long as the statements themselves.
             names = (name.encode() for name in parameters)
             cursor.execute(
@@ -58,8 +58,8 @@ def is_short_way_open(connection: Any) -> bool:
 
 
 def send(connection: Any, statement: bytes) -> PGresult:
-    """The result of a statement in the open transaction, past Django's cursors and psycopg's: these take longer than
-    PostgreSQL does. If it is the transaction's first one, BEGIN travels with it.
+    """The result of a statement, past Django's cursors and psycopg's: these take longer than PostgreSQL does. If it is
+    a transaction's first one, BEGIN travels with it.
 
     >>> from django.db import connection, transaction
     >>> with transaction.atomic():
@@ -70,7 +70,7 @@ def send(connection: Any, statement: bytes) -> PGresult:
     connection.validate_no_broken_transaction()
     session = connection.connection
     with connection.wrap_database_errors, session.lock:
-        if session.pgconn.transaction_status == TransactionStatus.IDLE:
+        if not session.autocommit and session.pgconn.transaction_status == TransactionStatus.IDLE:
             statement = begin(session).encode() + b"; " + statement
         session.pgconn.send_query(statement)
         result: PGresult = session.wait(generators.execute(session.pgconn))[-1]
@@ -83,6 +83,7 @@ def literals(connection: Any, values: Iterable[str | int | None]) -> bytes:
     """Values as they stand in a statement, separated by commas.
 
     >>> from django.db import connection
+    >>> connection.ensure_connection()
     >>> literals(connection, [1, None, "it's"])
     b"1,NULL,'it''s'"
     """

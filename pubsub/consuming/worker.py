@@ -13,6 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import psycopg
 from django.db import close_old_connections, connections
 
 from pubsub.conf import conf
@@ -25,6 +26,7 @@ from pubsub.sequencing.coordinating import Coordinator
 from pubsub.sequencing.numbering import move_due_messages, sequence
 from pubsub.signals import batch_handled, tell
 from pubsub.sql import load
+from pubsub.statements import execute_together
 from pubsub.subscriptions.declaring import Declaration, enrol, of_topics
 
 from . import setting_aside
@@ -84,6 +86,8 @@ class Worker:
         self.declared = list(declarations)
         self.declarations: dict[tuple[str, str], Declaration] = {}
         """What is declared, for each topic that a pattern means at present."""
+        self._finding: str | None = None
+        """The statement that finds work for these. Putting it together takes half as long as its answer."""
         self.using = using
         self.partitions = list(partitions) if partitions else None
         self.batch_size = batch_size or conf().batch_size
@@ -212,6 +216,7 @@ class Worker:
                 # Say, its topic has been removed: no reason to leave the others without their new partitions.
                 logger.error("group %s cannot read topic %s: %s", declared.group, declared.topic, error)
         self.declarations = {declared.key: declared for declared in declarations}
+        self._finding = None
         self._membership.reads(self.declarations)
 
     def _warn_of_partitions(self) -> None:
@@ -387,38 +392,41 @@ class Worker:
         connections[self.using].close()
 
     def _find_work(self) -> list[Work]:
-        parameters = {
-            "topics": [topic for topic, _ in self.declarations],
-            "groups": [group for _, group in self.declarations],
-            "partitions": self.partitions,
-            "worker_id": self.worker_id,
-            "family": ALIVE,
-        }
-        with connections[self.using].cursor() as cursor:
-            cursor.execute(load("find_work"), parameters)
-            return [
-                Work(
-                    place=Place(
-                        declared=self.declarations[topic, group],
-                        topic_id=topic_id,
-                        partition_id=partition_id,
-                        using=self.using,
-                        below_position=below_position,
-                    ),
-                    has_new=has_new,
-                    has_due=has_due,
-                    suspect=suspect,
-                    is_taken=is_taken,
-                )
-                for (
-                    group,
-                    topic,
-                    topic_id,
-                    partition_id,
-                    below_position,
-                    has_new,
-                    has_due,
-                    suspect,
-                    is_taken,
-                ) in cursor.fetchall()
-            ]
+        connection = connections[self.using]
+        connection.ensure_connection()
+        if self._finding is None:
+            parameters = {
+                "topics": [topic for topic, _ in self.declarations],
+                "groups": [group for _, group in self.declarations],
+                "partitions": self.partitions,
+                "worker_id": self.worker_id,
+                "family": ALIVE,
+            }
+            self._finding = psycopg.ClientCursor(connection.connection).mogrify(load("find_work"), parameters)
+        found = execute_together(connection, [self._finding]).fetchall()
+        return [
+            Work(
+                place=Place(
+                    declared=self.declarations[topic, group],
+                    topic_id=topic_id,
+                    partition_id=partition_id,
+                    using=self.using,
+                    below_position=below_position,
+                ),
+                has_new=has_new,
+                has_due=has_due,
+                suspect=suspect,
+                is_taken=is_taken,
+            )
+            for (
+                group,
+                topic,
+                topic_id,
+                partition_id,
+                below_position,
+                has_new,
+                has_due,
+                suspect,
+                is_taken,
+            ) in found
+        ]

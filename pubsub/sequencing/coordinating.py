@@ -34,7 +34,7 @@ def pause_after(messages: int) -> float:
     """Seconds from the beginning of a pass that has numbered so many to the next one: the busier, the longer.
 
     >>> [pause_after(messages) for messages in (0, 100, 100_000)]
-    [0.002, 0.022, 0.15]
+    [0.002, 0.022, 0.1]
     """
     return min(0.002 + 0.0002 * messages, conf().longest_pause_ms / 1000)
 

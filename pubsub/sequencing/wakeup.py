@@ -16,6 +16,8 @@ import psycopg
 from django.db import connections
 from psycopg import sql
 
+from pubsub.statements import is_short_way_open, send
+
 HINT_CHANNEL = "event_channel"
 """To whoever numbers: something was published."""
 
@@ -65,8 +67,12 @@ class Hint:
         else:
             return
         # In autocommit: no transaction of the caller's holds PostgreSQL's notify lock.
-        with connections[self.alias].cursor() as cursor:
-            cursor.execute(statement)
+        connection = connections[self.alias]
+        if is_short_way_open(connection):
+            send(connection, statement.encode())
+        else:
+            with connection.cursor() as cursor:
+                cursor.execute(statement)
 
 
 def after_commit(connection: Any, somebody_waits: bool | None = None) -> None:

@@ -1,5 +1,6 @@
 """The settings as a fresh process reads them from its environment."""
 
+import dataclasses
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import pytest
 
 from project import settings
 from project.embedded_postgres import CHECKOUT
+from pubsub.conf import Settings
 
 KEY = "$a-random-key-may-begin-like-a-reference-to-a-variable-0123456789"
 NO_DATABASE = "postgres://none:a%23b@127.0.0.1:1/none"
@@ -140,6 +142,7 @@ def test_deployed_as_it_is_the_project_passes_djangos_checks() -> None:
 def test_the_example_explains_every_variable() -> None:
     source = Path(settings.__file__).read_text()
     known = set(re.findall(r"""(?:env\.\w+|environ\.get)\("([A-Z_]+)\"""", source))
+    assert set(settings.PUBSUB_TYPES) == {field.name for field in dataclasses.fields(Settings)}
     known |= {f"PUBSUB_{name.upper()}" for name in settings.PUBSUB_TYPES}
     example = (CHECKOUT / ".env.example").read_text()
     explained = set(re.findall(r"^#([A-Z_]+)=", example, re.MULTILINE))
