@@ -72,9 +72,9 @@ def resize_locked(cursor: Any, topic: Topic, total_partitions: int, *, actor: st
     return Resized(topic=topic.name, before=before, after=total_partitions, offset=offset)
 
 
-def locked_topic(name: str, using: str) -> Topic:
-    """The topic's row, locked against other operators; rows that refer to it can still be written."""
-    topic = Topic.objects.using(using).filter(name=name).select_for_update(no_key=True).first()
+def locked_topic(name: str, using: str, *, to_remove: bool = False) -> Topic:
+    """The topic's row, locked against other operators; rows that refer to it can still be written, unless it goes."""
+    topic = Topic.objects.using(using).filter(name=name).select_for_update(no_key=not to_remove).first()
     if topic is None:
         raise no_such_topic(name, using)
     return topic

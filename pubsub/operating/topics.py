@@ -190,7 +190,7 @@ def remove_topic(
         for group in subscriptions.order_by("group_id").values_list("group_id", flat=True):
             lock_places(name, known.pk, group, using=using, force=force, wait_s=wait_s)
         cursor.execute(LOCK_SEQUENCER)
-        topic = locked_topic(name, using)
+        topic = locked_topic(name, using, to_remove=True)
         lost = losses(topic, using)
         if lost and not force:
             raise Refused(

@@ -1,5 +1,5 @@
 -- Notes how far each topic and each group on it has come, where that has changed since the last time: an idle system
--- writes nothing. Harmless to run twice at once or too early.
+-- writes nothing. Harmless to run twice at once or too early. A topic that somebody is removing is left out.
 INSERT INTO outbox_samples (topic_id, group_id, tip, lag, behind_s)
 SELECT course.topic_id, course.group_id, course.tip, course.lag, course.behind_s
 FROM (
@@ -18,3 +18,4 @@ LEFT JOIN LATERAL (
 WHERE last.taken_at IS NULL
    OR (last.tip, last.lag) <> (course.tip, course.lag)
       AND last.taken_at <= clock_timestamp() - make_interval(secs => %(at_least_s)s)
+FOR KEY SHARE OF topic SKIP LOCKED

@@ -3,7 +3,11 @@ from collections.abc import Iterator
 import pytest
 from django.test import override_settings
 
+from tests.sequencing.conftest import new_session, session
+
 from .helpers import ROWS, small_partitions
+
+__all__ = ["new_session", "session", "small"]
 
 
 @pytest.fixture

@@ -5,11 +5,13 @@ import datetime as dt
 import pytest
 from django.db import transaction
 from django.utils import timezone
+from psycopg.errors import LockNotAvailable
 
 from pubsub import publish
 from pubsub.keeping import sampling
 from pubsub.keeping.housekeeping import Housekeeper
 from pubsub.models import ConsumerOffset, Sample
+from pubsub.operating.resizing import locked_topic
 from pubsub.sequencing.numbering import sequence
 from pubsub.subscriptions.declaring import Declaration, enrol
 from tests.factories import SampleFactory, TopicFactory
@@ -86,3 +88,24 @@ def test_courses_are_in_order_and_begin_with_how_things_stood(topic):
     found = sampling.courses("default", now - dt.timedelta(hours=1))
     assert [point.lag for point in found[topic.pk, "mail"]] == [1, 2, 3]
     assert [point.tip for point in found[topic.pk, ""]] == [7]
+
+
+def test_a_topic_that_somebody_removes_or_changes_meanwhile(topic, session):
+    publish_some(topic)
+    lock = f"SELECT FROM outbox_topics WHERE name = '{topic.name}' FOR "
+    session.execute("BEGIN")
+    session.execute(lock + "UPDATE")  # as remove_topic does: a sample in between would keep it from being removed
+    assert sampling.take_samples("default") == 0
+    session.execute("ROLLBACK")
+    session.execute("BEGIN")
+    session.execute(lock + "NO KEY UPDATE")  # as whoever changes it does
+    assert sampling.take_samples("default") == 2
+    session.execute("ROLLBACK")
+
+
+def test_no_sample_can_be_taken_of_a_topic_that_is_being_removed(topic, session):
+    with transaction.atomic():
+        locked_topic(topic.name, "default", to_remove=True)
+        session.execute("SET lock_timeout = '50ms'")
+        with pytest.raises(LockNotAvailable):
+            session.execute("INSERT INTO outbox_samples (topic_id, tip) SELECT id, 1 FROM outbox_topics WHERE id > 1")
