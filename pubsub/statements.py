@@ -6,11 +6,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import psycopg
+from django.db.backends import utils
 from psycopg import errors, generators
+from psycopg.adapt import Transformer
 from psycopg.pq import Escaping, ExecStatus, PipelineStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
-_PLAIN = (str, int, type(None))
+_PLAIN = (str, int, bool, type(None))
+
+
+class FailedBehindCommit(Exception):
+    """What was to be committed is; a statement behind the COMMIT failed, for the reason that is the cause."""
+
+
+class Answers:
+    """What the server has answered to statements that travelled together, in their order."""
+
+    def __init__(self, session: psycopg.Connection[Any], results: Sequence[PGresult]) -> None:
+        self._session = session
+        self._results = results
+
+    def rows(self, index: int = -1) -> list[tuple[Any, ...]]:
+        result = self._results[index]
+        transformer = Transformer(self._session)
+        transformer.set_pgresult(result)
+        return transformer.load_rows(0, result.ntuples, tuple)
+
+    def row(self, index: int = -1) -> tuple[Any, ...] | None:
+        return next(iter(self.rows(index)), None)
 
 
 def begin(session: psycopg.Connection[Any]) -> str:
@@ -27,72 +50,92 @@ def begin(session: psycopg.Connection[Any]) -> str:
 
 def execute_together(
     connection: Any, statements: Sequence[str], parameters: Mapping[str, Any] | None = None
-) -> psycopg.ClientCursor[Any]:
-    """Sends them in one round trip, whatever kind of cursor Django uses otherwise. The cursor shows the last result."""
-    connection.ensure_connection()
-    connection.validate_no_broken_transaction()
-    together = "; ".join(statements)
+) -> Answers:
+    """Sends them in one round trip, past whatever kind of cursor Django uses otherwise.
+
+    >>> from django.db import connection
+    >>> execute_together(connection, ["SELECT %(n)s + 1", "SELECT %(text)s"], {"n": 1, "text": "it's"}).rows(0)
+    [(2,)]
+    """
+    _prepare(connection)
+    session, together = connection.connection, "; ".join(statements)
     with connection.wrap_database_errors:
-        cursor = psycopg.ClientCursor(connection.connection)
-        if parameters is not None and all(isinstance(value, _PLAIN) for value in parameters.values()):
+        if parameters is None:
+            text = together.encode(_encoding(session))
+        elif all(type(value) in _PLAIN for value in parameters.values()):
             # What psycopg does for values of any type takes as long as the statements themselves.
             names = (name.encode() for name in parameters)
-            cursor.execute(
-                together.encode() % dict(zip(names, _literals(connection, parameters.values()), strict=True))
-            )
+            text = together.encode() % dict(zip(names, _literals(session, parameters.values()), strict=True))
         else:
-            cursor.execute(together, parameters)
-        cursor.set_result(-1)
-    return cursor
+            text = psycopg.ClientCursor(session).mogrify(together, parameters).encode(_encoding(session))
+        return Answers(session, _run(session, text))
 
 
 def is_short_way_open(connection: Any) -> bool:
     """Whether nobody watches the connection's cursors, and nothing else keeps :func:`send` from being the same."""
-    connection.ensure_connection()
+    _prepare(connection)
     return not (
         connection.execute_wrappers
         or connection.queries_logged
         or "cursor" in vars(connection)  # replaced by somebody who wants to see what goes through it
+        or _file_of(utils.CursorWrapper.execute) != utils.__file__  # likewise
+        or _file_of(connection.connection.cursor_factory.execute) != _file_of(psycopg.Cursor.execute)
         or connection.connection.pgconn.pipeline_status != PipelineStatus.OFF
     )
 
 
-def send(connection: Any, statement: bytes) -> PGresult:
+def send(connection: Any, statement: bytes, values: Iterable[str | int | None] = ()) -> PGresult:
     """The result of a statement, past Django's cursors and psycopg's: these take longer than PostgreSQL does. If it is
-    a transaction's first one, BEGIN travels with it.
+    a transaction's first one, BEGIN travels with it. The values stand in the place of %b, with commas between them.
 
     >>> from django.db import connection, transaction
     >>> with transaction.atomic():
-    ...     send(connection, b"SELECT 1 + 1").get_value(0, 0)
-    b'2'
+    ...     send(connection, b"SELECT concat(%b)", [1, None, "'"]).get_value(0, 0)
+    b"1'"
     """
-    connection.validate_thread_sharing()
-    connection.validate_no_broken_transaction()
+    _prepare(connection)
     session = connection.connection
-    with connection.wrap_database_errors, session.lock:
+    with connection.wrap_database_errors:
+        if values:
+            statement %= b",".join(_literals(session, values))
         if not session.autocommit and session.pgconn.transaction_status == TransactionStatus.IDLE:
             statement = begin(session).encode() + b"; " + statement
-        session.pgconn.send_query(statement)
-        result: PGresult = session.wait(generators.execute(session.pgconn))[-1]
-        if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-            raise errors.error_from_result(result, encoding=session.info.encoding)
-    return result
+        return _run(session, statement)[-1]
 
 
-def literals(connection: Any, values: Iterable[str | int | None]) -> bytes:
-    """Values as they stand in a statement, separated by commas.
-
-    >>> from django.db import connection
-    >>> connection.ensure_connection()
-    >>> literals(connection, [1, None, "it's"])
-    b"1,NULL,'it''s'"
-    """
-    return b",".join(_literals(connection, values))
+def _prepare(connection: Any) -> None:
+    """What Django does before it makes a cursor, and before that is used."""
+    connection.validate_thread_sharing()
+    connection.validate_no_broken_transaction()
+    connection.close_if_health_check_failed()
+    connection.ensure_connection()
 
 
-def _literals(connection: Any, values: Iterable[str | int | None]) -> list[bytes]:
-    session = connection.connection
-    quote, encoding = Escaping(session.pgconn).escape_literal, session.info.encoding
+def _run(session: psycopg.Connection[Any], text: bytes) -> list[PGresult]:
+    with session.lock:
+        session.pgconn.send_query(text)
+        results: list[PGresult] = session.wait(generators.execute(session.pgconn))
+    if results[-1].status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+        error = errors.error_from_result(results[-1], encoding=_encoding(session))
+        if any(result.command_status == b"COMMIT" for result in results):
+            raise FailedBehindCommit from error
+        raise error
+    return results
+
+
+def _encoding(session: psycopg.Connection[Any]) -> str:
+    encoding = session.info.encoding
+    return "utf-8" if encoding == "ascii" else encoding  # SQL_ASCII takes any bytes, and psycopg sends these
+
+
+def _file_of(function: Any) -> str | None:
+    """Where the code of a function stands that nobody has put another one in the place of."""
+    code = getattr(function, "__code__", None)
+    return code.co_filename if code else None
+
+
+def _literals(session: psycopg.Connection[Any], values: Iterable[str | int | None]) -> list[bytes]:
+    quote, encoding = Escaping(session.pgconn).escape_literal, _encoding(session)
     return [
         quote(value.encode(encoding))
         if isinstance(value, str)

@@ -3,15 +3,27 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
+import psycopg
 import pytest
-from django.db import DatabaseError, InternalError, ProgrammingError, connections, transaction
+from django.db import (
+    DatabaseError,
+    Error,
+    InternalError,
+    ProgrammingError,
+    close_old_connections,
+    connections,
+    transaction,
+)
+from django.db.backends.utils import CursorWrapper
 from django.test.utils import CaptureQueriesContext
 from psycopg import IsolationLevel
 
 from pubsub import publish
 from pubsub.models import OutboxMessage
-from pubsub.statements import begin, is_short_way_open, send
+from pubsub.statements import begin, execute_together, is_short_way_open, send
+from tests.consuming.helpers import connection_parameters
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -54,6 +66,31 @@ def another_cursor() -> Iterator[Callable[[], int]]:
         del vars(connection)["cursor"]
 
 
+@contextmanager
+def a_patched_class() -> Iterator[Callable[[], int]]:
+    """As tools that report errors do it."""
+    with mock.patch.object(CursorWrapper, "execute", autospec=True, side_effect=CursorWrapper.execute) as execute:
+        yield lambda: execute.call_count
+
+
+@contextmanager
+def cursors_of_another_class() -> Iterator[Callable[[], int]]:
+    """As tools that trace do it."""
+    seen = []
+
+    class Traced(psycopg.ClientCursor[Any]):
+        def execute(self, *arguments: Any, **options: Any) -> Any:
+            seen.append(arguments[0])
+            return super().execute(*arguments, **options)
+
+    connection.ensure_connection()
+    connection.connection.cursor_factory = Traced
+    try:
+        yield lambda: len(seen)
+    finally:
+        connection.close()
+
+
 def test_both_ways_store_the_same() -> None:
     columns = ("topic_id", "type", "key", "host_id", "user_id", "to_group", "payload", "metadata")
 
@@ -71,7 +108,9 @@ def test_both_ways_store_the_same() -> None:
     assert short_empty == long_empty == (1, "", None, None, None, None, None, {})
 
 
-@pytest.mark.parametrize("watching", [a_wrapper, the_queries_log, another_cursor])
+@pytest.mark.parametrize(
+    "watching", [a_wrapper, the_queries_log, another_cursor, a_patched_class, cursors_of_another_class]
+)
 def test_who_watches_sees_the_statement(watching: Callable[[], Any]) -> None:
     assert is_short_way_open(connection)
     with watching() as count:
@@ -93,6 +132,13 @@ def test_another_encoding_is_that_of_the_session() -> None:
         send(connection, b"SET LOCAL client_encoding = 'LATIN1'")
         publish("default", "ü")
     assert OutboxMessage.objects.get().payload == "ü"
+
+
+def test_a_session_that_takes_any_bytes_gets_utf_8() -> None:
+    with transaction.atomic():
+        send(connection, b"SET LOCAL client_encoding = 'SQL_ASCII'")
+        publish("default", "ü", key="ü")
+    assert OutboxMessage.objects.get().key == "ü"
 
 
 def test_a_pipeline_of_psycopgs_takes_the_long_way() -> None:
@@ -147,3 +193,38 @@ def test_a_savepoint_may_come_first() -> None:
             raise ZeroDivisionError
         publish("default", "kept")
     assert [message.payload for message in OutboxMessage.objects.all()] == ["kept"]
+
+
+@pytest.mark.parametrize("whose", ["django", "psycopg"])
+def test_a_connection_that_was_closed_in_the_block_is_an_error_of_djangos(whose: str) -> None:
+    with pytest.raises(Error), transaction.atomic():
+        publish("default", 1)
+        (connection if whose == "django" else connection.connection).close()
+        publish("default", 2)
+    assert not OutboxMessage.objects.exists()
+
+
+def test_a_session_that_was_cut_while_nobody_used_it_is_replaced_where_django_checks_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {"CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True, "AUTOCOMMIT": False}.items():
+        monkeypatch.setitem(connection.settings_dict, name, value)
+    connection.close()
+    try:
+        for n in range(2):
+            publish("default", n)
+            connection.commit()
+            assert execute_together(connection, ["SELECT 1"]).row() == (1,)
+            connection.commit()
+            cut(connection.connection.info.backend_pid)
+            close_old_connections()
+        assert execute_together(connection, ["SELECT 1"]).row() == (1,)
+    finally:
+        connection.close()
+        monkeypatch.undo()
+    assert OutboxMessage.objects.count() == 2
+
+
+def cut(pid: int) -> None:
+    with psycopg.connect(**connection_parameters(), autocommit=True) as operator:
+        operator.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])

@@ -4,6 +4,7 @@ BEGIN travels with the one and COMMIT with the other, and where a worker goes on
 transaction begins in the round trip that ends the last one: where batches are small, round trips are what they cost.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
@@ -14,9 +15,11 @@ from django.db import DatabaseError, connections, transaction
 
 from pubsub.errors import HandlerEndedTransaction
 from pubsub.sql import load
-from pubsub.statements import begin, execute_together
+from pubsub.statements import FailedBehindCommit, begin, execute_together
 
 from .reading import Entry, Place, ReadAhead
+
+logger = logging.getLogger("pubsub.consuming")
 
 _LOCK = "SELECT * FROM pubsub_lock_place_v1(%(group_id)s, %(topic_id)s, %(partition_id)s)"
 _LOCK_AND_TELL = _LOCK.replace("*", "*, set_config('pubsub.stands_at', next_position::text, true)")
@@ -48,11 +51,12 @@ class Visit:
     """One worker in one partition, batch after batch. What it carries from each to the next: what has been read ahead,
     and a transaction that has begun already, and holds the place. Leaving ends that; nothing was done in it.
 
-    `may_go_on` is asked before each batch but the first: is there time for it, also where it has to be read (True)?
+    `may_go_on` is asked before each batch but the first: shall it follow, after so many events that are to be committed
+    now, and where it has to be read (True)?
     """
 
     def __init__(
-        self, place: Place, batch_size: int, *, may_go_on: Callable[[bool], bool] = lambda reads: False
+        self, place: Place, batch_size: int, *, may_go_on: Callable[[int, bool], bool] = lambda passed, reads: False
     ) -> None:
         self.ahead = ReadAhead(place, batch_size)
         self.goes_on = False
@@ -70,8 +74,11 @@ class Visit:
         if self._begun:
             block, _ = self._begun
             self._begun = None
-            transaction.set_rollback(True, using=self._place.using)
-            block.close()
+            try:
+                block.close()  # committing nothing: what is rolled back looks as if a worker had died here
+            except DatabaseError:
+                if error is None:
+                    raise
 
     def take_over(self) -> tuple[ExitStack, LockedCursor | None]:
         """The transaction that is to hold the place, with the place if it holds it already."""
@@ -82,11 +89,11 @@ class Visit:
     def hand_over(self, block: ExitStack, locked: LockedCursor) -> None:
         self._begun = block, locked
 
-    def may_begin_next(self) -> bool:
+    def may_begin_next(self, passed: int) -> bool:
         """Whether another batch is to follow at once, and will need nothing that might fail for a reason of its own:
         what has been committed by then must not seem to have failed."""
         in_hand = self.ahead.holds_a_batch
-        self.goes_on = bool(self.ahead) and self._may_go_on(not in_hand)
+        self.goes_on = bool(self.ahead) and self._may_go_on(passed, not in_hand)
         return self.goes_on and (in_hand or self._place.is_read_plainly)
 
 
@@ -112,7 +119,7 @@ class Hold:
         if self._commits:
             statements.append("COMMIT")
         # What handlers want to be called after the commit may use the database, and must find no transaction there.
-        at_once = visit.may_begin_next() and self._commits and not connection.run_on_commit
+        at_once = visit.may_begin_next(passed) and self._commits and not connection.run_on_commit
         parameters = {
             **place.parameters,
             "next_offset": last.offset + 1,
@@ -127,6 +134,10 @@ class Hold:
                 visit.goes_on = self.next is not None
             else:
                 execute_together(connection, statements, parameters)
+        except FailedBehindCommit as error:
+            logger.warning("%s: the next batch has to wait: %s", place, error.__cause__, extra=place.facts)
+            visit.goes_on = False
+            transaction.set_rollback(True, using=place.using)  # of what has begun, if it has
         except DatabaseError as error:
             if isinstance(error.__cause__, psycopg.errors.InvalidTransactionState):
                 raise HandlerEndedTransaction(
@@ -166,17 +177,16 @@ def _lock_and_read(
     missing = visit.ahead.missing()
     if missing:
         statement, more = missing
-        cursor = execute_together(connection, [*statements, _LOCK_AND_TELL, statement], {**parameters, **more})
-        rows = cursor.fetchall()
-        cursor.set_result(-2)
+        answers = execute_together(connection, [*statements, _LOCK_AND_TELL, statement], {**parameters, **more})
+        row = answers.row(-2)
     else:
-        cursor = execute_together(connection, [*statements, _LOCK_AND_TELL], parameters)
-    row = cursor.fetchone()
+        answers = execute_together(connection, [*statements, _LOCK_AND_TELL], parameters)
+        row = answers.row()
     if row is None:
         return None
     locked = LockedCursor(*row[:-1])
     if missing:
-        visit.ahead.add(rows, locked.next_position)
+        visit.ahead.add(answers.rows(), locked.next_position)
     return locked
 
 

@@ -64,12 +64,6 @@ class Leaseholder:
             return Batch()
         finally:
             self._keeper.held.pop(place.key, None)
-        logger.debug(
-            "%s: passed %d events",
-            place,
-            done.passed,
-            extra={**place.facts, "passed": done.passed, "failed": done.failed},
-        )
         return done
 
     def _prepare(self, place: Place) -> None:

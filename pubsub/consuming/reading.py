@@ -233,7 +233,7 @@ class Reader:
             raise StopIteration
         limit = next(self._limits)
         reading = self._place.reading(self._position, limit)
-        rows = execute_together(connections[self._place.using], [self._place.statement], reading).fetchall()
+        rows = execute_together(connections[self._place.using], [self._place.statement], reading).rows()
         self._show(rows, len(rows) < limit)
 
     def _show(self, rows: Sequence[Sequence[Any]], exhausted: bool) -> None:

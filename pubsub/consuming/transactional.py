@@ -113,13 +113,6 @@ def _in_one_transaction(
         entries.keep_rest(done.last.position + 1)
         make_hooks_robust(connections[place.using])
         held.move_behind(done.last, done.passed, guarded=guarded)
-    logger.debug(
-        "%s: passed %d events, now behind offset %d",
-        place,
-        done.passed,
-        done.last.offset,
-        extra={**place.facts, "passed": done.passed, "failed": done.failed, "offset": done.last.offset},
-    )
     return done
 
 

@@ -307,11 +307,13 @@ class Worker:
         key = work.place.key
         begun = time.monotonic()
 
-        def may_go_on(reads: bool) -> bool:
-            return not self._stopping.is_set() and time.monotonic() - begun < (VISIT_S if reads else 2 * VISIT_S)
+        def may_go_on(passed: int, reads: bool) -> bool:
+            is_enough = self.max_messages and self.passed + passed >= self.max_messages
+            in_time = time.monotonic() - begun < (VISIT_S if reads else 2 * VISIT_S)
+            return in_time and not is_enough and not self._stopping.is_set()
 
         visit = Visit(work.place, self.batch_size, may_go_on=may_go_on)
-        told: list[dict[str, Any]] = []
+        told: list[tuple[Batch, dict[str, Any]]] = []
         try:
             with visit:
                 did_something = self._handle_batch(work, visit, told)
@@ -330,14 +332,22 @@ class Worker:
             with self._lock:
                 self._in_hand.discard(key)
             self._show_life()
-            for facts in told:  # now that no transaction is open in which a receiver could be
+            for batch, facts in told:  # now that no transaction is open in which a receiver could be
+                if batch.last:
+                    logger.debug(
+                        "%s: passed %d events, now behind offset %d",
+                        work.place,
+                        batch.passed,
+                        batch.last.offset,
+                        extra={**facts, "offset": batch.last.offset},
+                    )
                 tell(batch_handled, **facts)
         with self._lock:
             self._failures.pop(key, None)
             self._resting.pop(key, None)
         return did_something
 
-    def _handle_batch(self, work: Work, visit: Visit, told: list[dict[str, Any]]) -> bool:
+    def _handle_batch(self, work: Work, visit: Visit, told: list[tuple[Batch, dict[str, Any]]]) -> bool:
         """Says whether there was anything to do."""
         begun = time.monotonic()
         batch = self._batch_of(work, visit)
@@ -347,16 +357,15 @@ class Worker:
             if self.max_messages and self.passed >= self.max_messages:
                 self.stop()
         if batch.did_something:
-            told.append(
-                {
-                    **work.place.facts,
-                    "using": self.using,
-                    "passed": batch.passed,
-                    "failed": batch.failed,
-                    "seconds": time.monotonic() - begun,
-                    "worker_id": self.worker_id,
-                }
-            )
+            facts = {
+                **work.place.facts,
+                "using": self.using,
+                "passed": batch.passed,
+                "failed": batch.failed,
+                "seconds": time.monotonic() - begun,
+                "worker_id": self.worker_id,
+            }
+            told.append((batch, facts))
         return batch.did_something
 
     def _batch_of(self, work: Work, visit: Visit) -> Batch:
@@ -403,7 +412,7 @@ class Worker:
                 "family": ALIVE,
             }
             self._finding = psycopg.ClientCursor(connection.connection).mogrify(load("find_work"), parameters)
-        found = execute_together(connection, [self._finding]).fetchall()
+        found = execute_together(connection, [self._finding]).rows()
         return [
             Work(
                 place=Place(

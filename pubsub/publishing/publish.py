@@ -23,7 +23,7 @@ from pubsub.payloads.encoding import check_text, to_json
 from pubsub.sequencing import wakeup
 from pubsub.signals import Publishing, around_publishing
 from pubsub.sql import load
-from pubsub.statements import is_short_way_open, literals, send
+from pubsub.statements import is_short_way_open, send
 from pubsub.topics.finding import topic_to_publish_to
 
 _COLUMNS = ("topic_id", "type", "key", "host_id", "user_id", "to_group", "payload", "metadata")
@@ -294,8 +294,7 @@ def _write(alias: str, event: _Checked) -> uuid.UUID:
     event_id = uuid.uuid4()
     connection = connections[alias]
     if _is_plain(event) and is_short_way_open(connection):
-        values = literals(connection, (str(event_id), *event.row))
-        result = send(connection, b"SELECT pubsub_publish_v1(%b)" % values)
+        result = send(connection, b"SELECT pubsub_publish_v1(%b)", (str(event_id), *event.row))
         wakeup.after_commit(connection, result.get_value(0, 0) == b"t")
         return event_id
     with connection.cursor() as cursor:

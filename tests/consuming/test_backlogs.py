@@ -1,5 +1,6 @@
 """A worker with a backlog goes on in a partition: with what it has read ahead, in transactions that follow at once."""
 
+import logging
 import threading
 from typing import Any
 
@@ -16,7 +17,17 @@ from pubsub.signals import batch_handled
 from pubsub.statements import begin, execute_together
 
 from ..handlers import Recorder, declare, drain
-from .helpers import connection_parameters, lag, next_offset, number, place_of, publish_each, publish_together, states
+from .helpers import (
+    connection_parameters,
+    lag,
+    look_for_work,
+    next_offset,
+    number,
+    place_of,
+    publish_each,
+    publish_together,
+    states,
+)
 from .test_isolation import session as session
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work")]
@@ -195,7 +206,7 @@ def test_a_place_that_somebody_takes_between_two_batches_is_left_to_them(
         gate.execute("SELECT pg_advisory_lock(4711)")
         opener = threading.Thread(target=lambda: taken.wait(20) and gate.execute("SELECT pg_advisory_unlock(4711)"))
         opener.start()
-        with holding.Visit(place, 10, may_go_on=lambda reads: True) as visit:
+        with holding.Visit(place, 10, may_go_on=lambda passed, reads: True) as visit:
             first = consume(place, 10, visit=visit)
             assert (first.passed, visit.goes_on) == (10, False)
         opener.join()
@@ -215,14 +226,14 @@ def test_leaving_early_gives_the_place_up_at_once(session: "psycopg.Connection[A
     number()
     lock = "SELECT next_offset FROM consumer_offsets WHERE group_id = 'readers' FOR UPDATE SKIP LOCKED"
 
-    with holding.Visit(place, 10, may_go_on=lambda reads: True) as visit:
+    with holding.Visit(place, 10, may_go_on=lambda passed, reads: True) as visit:
         consume(place, 10, visit=visit)
         assert visit.goes_on
         assert session.execute(lock).fetchone() is None
     assert session.execute(lock).fetchone() == (11,)
     assert not is_in_transaction()
 
-    with pytest.raises(KeyboardInterrupt), holding.Visit(place, 10, may_go_on=lambda reads: True) as visit:
+    with pytest.raises(KeyboardInterrupt), holding.Visit(place, 10, may_go_on=lambda passed, reads: True) as visit:
         consume(place, 10, visit=visit)
         raise KeyboardInterrupt
     assert session.execute(lock).fetchone() == (21,)
@@ -236,3 +247,58 @@ def test_small_ones_are_read_two_at_a_time_and_large_ones_are_not(sent: list[str
         drain(declare(Recorder(), topic="work"), batch_size=10)
         # Each reads one entry more than it needs; the next one has it in hand.
         assert reads(sent) == expected
+
+
+def test_leaving_early_does_not_look_like_a_death(session: "psycopg.Connection[Any]") -> None:
+    publish_each(*range(40))
+    declaration = declare(Recorder(), topic="work")
+
+    worker = drain(declaration, batch_size=10, max_messages=10)
+    assert (worker.passed, next_offset()) == (10, 11)
+    assert [found["suspect"] for found in look_for_work(declaration)] == [False]
+
+    place = place_of(declaration)
+    with holding.Visit(place, 10, may_go_on=lambda passed, reads: True) as visit:
+        consume(place, 10, visit=visit)
+    assert [found["suspect"] for found in look_for_work(declaration)] == [False]
+
+
+def test_what_fails_behind_the_commit_makes_no_committed_batch_look_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_each(*range(60))
+    told = batches(monkeypatch)
+    handler = Recorder()
+    begun = []
+
+    def begin_badly(session_of_ours: Any) -> str:
+        begun.append(1)
+        return begin(session_of_ours) + ("; SELECT 1/0" if len(begun) == 3 else "")
+
+    monkeypatch.setattr(holding, "begin", begin_badly)
+    worker = drain(declare(handler, topic="work"), batch_size=10, max_messages=40)
+
+    assert handler.payloads == list(range(40))
+    assert told == [10] * 4
+    assert (worker.passed, worker.failed, next_offset()) == (40, 0, 41)
+    assert not is_in_transaction()
+
+
+def test_what_is_logged_of_a_batch_is_logged_outside_its_transaction(caplog: pytest.LogCaptureFixture) -> None:
+    publish_each(*range(30))
+    seen = []
+
+    class Writer(logging.Handler):
+        """As one that writes to the same database."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            if "now behind" in record.getMessage():
+                seen.append((record.getMessage(), is_in_transaction()))
+
+    writer = Writer()
+    caplog.set_level(logging.DEBUG, "pubsub.worker")
+    logging.getLogger("pubsub.worker").addHandler(writer)
+    try:
+        drain(declare(Recorder(), topic="work"), batch_size=10)
+    finally:
+        logging.getLogger("pubsub.worker").removeHandler(writer)
+    said = "readers on work/0: passed 10 events, now behind offset"
+    assert seen == [(f"{said} 10", False), (f"{said} 20", False), (f"{said} 30", False)]
