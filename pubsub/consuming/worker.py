@@ -45,6 +45,9 @@ VISIT_S = 0.1
 """How long a worker goes on reading in a partition with a backlog before it looks at the others. Then it uses up what
 it has read, for as long again at most."""
 
+NUMBERING_S = 0.5
+"""How often a worker that nobody else numbers for does so while there is much to do."""
+
 DRAIN_LOOK_S = 0.05
 """How often a worker that is to drain looks whether the others have done what they have in hand."""
 
@@ -103,6 +106,7 @@ class Worker:
         self._stopping = threading.Event()
         self._wake = threading.Event()
         """Set when there may be something to do: somebody has numbered, or a thread has its hands free."""
+        self._numbered_at = float("-inf")
         self._left_over = False
         """Whether the last look saw work that another worker has in hand, or that rests."""
         self._lock = threading.Lock()
@@ -251,14 +255,18 @@ class Worker:
         """
         self._keep_house(busy=True)
         busy = self._left_over = False
-        if not (told and self._coordinator and self._coordinator.connected):
+        begun = time.monotonic()
+        others_number = told and self._coordinator and self._coordinator.connected
+        has_time = told and begun < self._numbered_at + NUMBERING_S
+        if not (others_number or has_time):
             busy = move_due_messages(self.using) > 0
             done = sequence(self.using)
             busy = busy or done.messages > 0
             self._left_over = done.outcome == "busy"
+            self._numbered_at = begun
         for work in self._find_work():
-            if self._stopping.is_set():
-                break
+            if self._stopping.is_set() or (busy and time.monotonic() > begun + VISIT_S):
+                break  # by now others are elsewhere; what has waited longest comes first when it is looked for anew
             key = work.place.key
             with self._lock:
                 self._left_over = True
@@ -268,6 +276,9 @@ class Worker:
                     break
                 self._in_hand.add(key)
             busy = take_on(work) or busy
+        if has_time and not busy and not others_number:
+            self._numbered_at = float("-inf")  # nothing is left that has a number: time for what has none
+            return True
         return busy
 
     @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection, transaction
 from psycopg.pq import TransactionStatus
 
-from pubsub import Event
+from pubsub import Event, publish
 from pubsub.consuming import holding
 from pubsub.consuming.transactional import consume
 from pubsub.models import ConsumerOffset
@@ -302,3 +302,18 @@ def test_what_is_logged_of_a_batch_is_logged_outside_its_transaction(caplog: pyt
         logging.getLogger("pubsub.worker").removeHandler(writer)
     said = "readers on work/0: passed 10 events, now behind offset"
     assert seen == [(f"{said} 10", False), (f"{said} 20", False), (f"{said} 30", False)]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_handlers_publish_is_handled_before_a_drain_ends(threads: int) -> None:
+    publish_each(*range(3))
+    handled = []
+
+    def handle(event: Event) -> None:
+        handled.append(event.payload)
+        if event.payload < 30:
+            publish("work", event.payload + 10, key="k")
+
+    drain(declare(handle, topic="work"), threads=threads)
+
+    assert sorted(handled) == sorted(n for first in range(3) for n in range(first, 40, 10))
