@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 from django.db.backends import utils
+from psycopg import cursor as psycopgs_cursor
 from psycopg import errors, generators
 from psycopg.adapt import Transformer
 from psycopg.pq import Escaping, ExecStatus, PipelineStatus, TransactionStatus
@@ -20,7 +21,8 @@ class FailedBehindCommit(Exception):
 
 
 class Answers:
-    """What the server has answered to statements that travelled together, in their order."""
+    """What the server has answered to statements that travelled together. They are counted from the last one: a BEGIN
+    may have travelled before the first."""
 
     def __init__(self, session: psycopg.Connection[Any], results: Sequence[PGresult]) -> None:
         self._session = session
@@ -51,10 +53,11 @@ def begin(session: psycopg.Connection[Any]) -> str:
 def execute_together(
     connection: Any, statements: Sequence[str], parameters: Mapping[str, Any] | None = None
 ) -> Answers:
-    """Sends them in one round trip, past whatever kind of cursor Django uses otherwise.
+    """Sends them in one round trip, past whatever kind of cursor Django uses otherwise, with the transaction's BEGIN if
+    it has not begun.
 
     >>> from django.db import connection
-    >>> execute_together(connection, ["SELECT %(n)s + 1", "SELECT %(text)s"], {"n": 1, "text": "it's"}).rows(0)
+    >>> execute_together(connection, ["SELECT %(n)s + 1", "SELECT %(text)s"], {"n": 1, "text": "it's"}).rows(-2)
     [(2,)]
     """
     _prepare(connection)
@@ -79,7 +82,7 @@ def is_short_way_open(connection: Any) -> bool:
         or connection.queries_logged
         or "cursor" in vars(connection)  # replaced by somebody who wants to see what goes through it
         or _file_of(utils.CursorWrapper.execute) != utils.__file__  # likewise
-        or _file_of(connection.connection.cursor_factory.execute) != _file_of(psycopg.Cursor.execute)
+        or _file_of(getattr(connection.connection.cursor_factory, "execute", None)) != psycopgs_cursor.__file__
         or connection.connection.pgconn.pipeline_status != PipelineStatus.OFF
     )
 
@@ -98,8 +101,6 @@ def send(connection: Any, statement: bytes, values: Iterable[str | int | None] =
     with connection.wrap_database_errors:
         if values:
             statement %= b",".join(_literals(session, values))
-        if not session.autocommit and session.pgconn.transaction_status == TransactionStatus.IDLE:
-            statement = begin(session).encode() + b"; " + statement
         return _run(session, statement)[-1]
 
 
@@ -113,6 +114,8 @@ def _prepare(connection: Any) -> None:
 
 def _run(session: psycopg.Connection[Any], text: bytes) -> list[PGresult]:
     with session.lock:
+        if not session.autocommit and session.pgconn.transaction_status == TransactionStatus.IDLE:
+            text = begin(session).encode() + b"; " + text
         session.pgconn.send_query(text)
         results: list[PGresult] = session.wait(generators.execute(session.pgconn))
     if results[-1].status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):

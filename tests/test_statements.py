@@ -74,6 +74,12 @@ def a_patched_class() -> Iterator[Callable[[], int]]:
 
 
 @contextmanager
+def a_patched_psycopg() -> Iterator[Callable[[], int]]:
+    with mock.patch.object(psycopg.Cursor, "execute", autospec=True, side_effect=psycopg.Cursor.execute) as execute:
+        yield lambda: execute.call_count
+
+
+@contextmanager
 def cursors_of_another_class() -> Iterator[Callable[[], int]]:
     """As tools that trace do it."""
     seen = []
@@ -109,7 +115,8 @@ def test_both_ways_store_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    "watching", [a_wrapper, the_queries_log, another_cursor, a_patched_class, cursors_of_another_class]
+    "watching",
+    [a_wrapper, the_queries_log, another_cursor, a_patched_class, a_patched_psycopg, cursors_of_another_class],
 )
 def test_who_watches_sees_the_statement(watching: Callable[[], Any]) -> None:
     assert is_short_way_open(connection)
@@ -183,6 +190,15 @@ def test_an_error_is_djangos_and_leaves_the_transaction_as_any_error_does() -> N
         transaction.set_rollback(True)
         with pytest.raises(transaction.TransactionManagementError):
             publish("default", "refused before it is sent")
+    assert not OutboxMessage.objects.exists()
+
+
+def test_statements_that_travel_together_begin_a_transaction_as_well() -> None:
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        insert = "INSERT INTO outbox_message_t (payload) VALUES ('1')"
+        answers = execute_together(connection, [insert, "SELECT %(text)s, %(n)s"], {"text": "100 %", "n": 1})
+        assert answers.row() == ("100 %", 1)
+        raise ZeroDivisionError
     assert not OutboxMessage.objects.exists()
 
 
