@@ -50,9 +50,7 @@ def begin(session: psycopg.Connection[Any]) -> str:
     return " ".join(words)
 
 
-def execute_together(
-    connection: Any, statements: Sequence[str], parameters: Mapping[str, Any] | None = None
-) -> Answers:
+def execute_together(connection: Any, statements: Sequence[str], parameters: Mapping[str, Any]) -> Answers:
     """Sends them in one round trip, past whatever kind of cursor Django uses otherwise, with the transaction's BEGIN if
     it has not begun.
 
@@ -61,22 +59,45 @@ def execute_together(
     [(2,)]
     """
     _prepare(connection)
-    session, together = connection.connection, "; ".join(statements)
+    session = connection.connection
     with connection.wrap_database_errors:
-        if parameters is None:
-            text = together.encode(_encoding(session))
-        elif all(type(value) in _PLAIN for value in parameters.values()):
-            # What psycopg does for values of any type takes as long as the statements themselves.
-            names = (name.encode() for name in parameters)
-            text = together.encode() % dict(zip(names, _literals(session, parameters.values()), strict=True))
-        else:
-            text = psycopg.ClientCursor(session).mogrify(together, parameters).encode(_encoding(session))
+        return Answers(session, _run(session, _rendered(session, "; ".join(statements), parameters)))
+
+
+def rendered(connection: Any, statement: str, parameters: Mapping[str, Any]) -> bytes:
+    """A statement with its values in it, to be sent by :func:`execute_rendered` as often as one likes."""
+    _prepare(connection)
+    with connection.wrap_database_errors:
+        return _rendered(connection.connection, statement, parameters)
+
+
+def execute_rendered(connection: Any, text: bytes) -> Answers:
+    """The same as :func:`execute_together`, for what was put together before."""
+    _prepare(connection)
+    session = connection.connection
+    with connection.wrap_database_errors:
         return Answers(session, _run(session, text))
+
+
+def row_of(connection: Any, statement: str, values: Sequence[str | int | None] = ()) -> tuple[Any, ...] | None:
+    """The row that a statement gives, by the short way if it is open. The values stand in the place of %b, with commas
+    between them.
+
+    >>> from django.db import connection
+    >>> row_of(connection, "SELECT concat(%b)", [1, None, "'"])
+    ("1'",)
+    """
+    if is_short_way_open(connection):
+        return Answers(connection.connection, [send(connection, statement.encode(), values)]).row()
+    with connection.cursor() as cursor:
+        cursor.execute(statement.replace("%b", ", ".join(["%s"] * len(values))), values)
+        row: tuple[Any, ...] | None = cursor.fetchone()
+        return row
 
 
 def is_short_way_open(connection: Any) -> bool:
     """Whether nobody watches the connection's cursors, and nothing else keeps :func:`send` from being the same."""
-    _prepare(connection)
+    connection.ensure_connection()
     return not (
         connection.execute_wrappers
         or connection.queries_logged
@@ -124,6 +145,14 @@ def _run(session: psycopg.Connection[Any], text: bytes) -> list[PGresult]:
             raise FailedBehindCommit from error
         raise error
     return results
+
+
+def _rendered(session: psycopg.Connection[Any], statement: str, parameters: Mapping[str, Any]) -> bytes:
+    if all(type(value) in _PLAIN for value in parameters.values()):
+        # What psycopg does for values of any type takes as long as the statements themselves.
+        names = (name.encode() for name in parameters)
+        return statement.encode() % dict(zip(names, _literals(session, parameters.values()), strict=True))
+    return psycopg.ClientCursor(session).mogrify(statement, parameters).encode(_encoding(session))
 
 
 def _encoding(session: psycopg.Connection[Any]) -> str:

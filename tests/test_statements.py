@@ -230,11 +230,11 @@ def test_a_session_that_was_cut_while_nobody_used_it_is_replaced_where_django_ch
         for n in range(2):
             publish("default", n)
             connection.commit()
-            assert execute_together(connection, ["SELECT 1"]).row() == (1,)
+            assert execute_together(connection, ["SELECT 1"], {}).row() == (1,)
             connection.commit()
             cut(connection.connection.info.backend_pid)
             close_old_connections()
-        assert execute_together(connection, ["SELECT 1"]).row() == (1,)
+        assert execute_together(connection, ["SELECT 1"], {}).row() == (1,)
     finally:
         connection.close()
         monkeypatch.undo()

@@ -163,10 +163,9 @@ class ReadAhead:
 
     def add(self, rows: Sequence[Sequence[Any]], found_at: int) -> None:
         """What :meth:`missing` has read for a place that was found there."""
-        if self._position is None:
-            self._position = found_at
         self._exhausted = len(rows) < self.chunk
-        if not self._rows:  # the first that is seen of the place
+        if self._position is None:  # the first that is seen of the place
+            self._position = found_at
             self._batches = 2 if sum(map(_size, rows)) <= SMALL_BATCH else 1
         self._rows = [*self._rows, *rows]
 
@@ -260,6 +259,7 @@ class BatchOfEntries:
         self.passed = 0
         self.mine = 0
         self.last: Entry | None = None
+        self._in_hand: list[Entry] | None = None
 
     @classmethod
     def read(cls, reader: Reader, size: int) -> Self:
@@ -267,13 +267,14 @@ class BatchOfEntries:
         in_hand = reader.batch_in_hand(size)
         if in_hand is None:
             return cls(reader, size)
-        batch = cls(in_hand, len(in_hand))
+        batch = cls((), size)
+        batch._in_hand = in_hand
         batch.passed = batch.mine = len(in_hand)
         batch.last = in_hand[-1]
         return batch
 
     def __iter__(self) -> Iterator[Entry]:
-        return self._entries if self.passed else self
+        return self if self._in_hand is None else iter(self._in_hand)
 
     def __next__(self) -> Entry:
         entry = next(self._entries)

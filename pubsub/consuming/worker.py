@@ -13,7 +13,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import psycopg
 from django.db import close_old_connections, connections
 
 from pubsub.conf import conf
@@ -26,7 +25,7 @@ from pubsub.sequencing.coordinating import Coordinator
 from pubsub.sequencing.numbering import move_due_messages, sequence
 from pubsub.signals import batch_handled, tell
 from pubsub.sql import load
-from pubsub.statements import execute_together
+from pubsub.statements import execute_rendered, rendered
 from pubsub.subscriptions.declaring import Declaration, enrol, of_topics
 
 from . import setting_aside
@@ -89,7 +88,7 @@ class Worker:
         self.declared = list(declarations)
         self.declarations: dict[tuple[str, str], Declaration] = {}
         """What is declared, for each topic that a pattern means at present."""
-        self._finding: str | None = None
+        self._finding: bytes | None = None
         """The statement that finds work for these. Putting it together takes half as long as its answer."""
         self.using = using
         self.partitions = list(partitions) if partitions else None
@@ -413,7 +412,6 @@ class Worker:
 
     def _find_work(self) -> list[Work]:
         connection = connections[self.using]
-        connection.ensure_connection()
         if self._finding is None:
             parameters = {
                 "topics": [topic for topic, _ in self.declarations],
@@ -422,8 +420,8 @@ class Worker:
                 "worker_id": self.worker_id,
                 "family": ALIVE,
             }
-            self._finding = psycopg.ClientCursor(connection.connection).mogrify(load("find_work"), parameters)
-        found = execute_together(connection, [self._finding]).rows()
+            self._finding = rendered(connection, load("find_work"), parameters)
+        found = execute_rendered(connection, self._finding).rows()
         return [
             Work(
                 place=Place(

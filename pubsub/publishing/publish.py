@@ -23,7 +23,7 @@ from pubsub.payloads.encoding import check_text, to_json
 from pubsub.sequencing import wakeup
 from pubsub.signals import Publishing, around_publishing
 from pubsub.sql import load
-from pubsub.statements import is_short_way_open, send
+from pubsub.statements import row_of
 from pubsub.topics.finding import topic_to_publish_to
 
 _COLUMNS = ("topic_id", "type", "key", "host_id", "user_id", "to_group", "payload", "metadata")
@@ -293,32 +293,21 @@ def _short(field: str, text: str, limit: int = LONGEST_TEXT) -> str:
 def _write(alias: str, event: _Checked) -> uuid.UUID:
     event_id = uuid.uuid4()
     connection = connections[alias]
-    if _is_plain(event) and is_short_way_open(connection):
-        result = send(connection, b"SELECT pubsub_publish_v1(%b)", (str(event_id), *event.row))
-        wakeup.after_commit(connection, result.get_value(0, 0) == b"t")
-        return event_id
-    with connection.cursor() as cursor:
-        if event.dedup_key:
-            first_id = _first_of_key(cursor, event.row[0], event.dedup_key, event_id)
-            if first_id != event_id:
-                return first_id
-        if event.deliver_at is None:
-            given = tuple(value for value in event.row if value is not None)
-            cursor.execute(_insert(tuple(value is None for value in event.row)), (str(event_id), *given))
-            wakeup.after_commit(connection, cursor.fetchone()[0])
-        else:
+    if event.dedup_key:
+        first_id = _first_of_key(connection, event.row[0], event.dedup_key, event_id)
+        if first_id != event_id:
+            return first_id
+    if event.deliver_at is None:
+        row = row_of(connection, "SELECT pubsub_publish_v1(%b)", (str(event_id), *event.row))
+        wakeup.after_commit(connection, row is not None and row[0])
+    else:
+        with connection.cursor() as cursor:
             cursor.execute(_INSERT_DELAYED, (event.deliver_at, event_id, *event.row))
-            wakeup.after_commit(connection)
+        wakeup.after_commit(connection)
     return event_id
 
 
-@functools.cache
-def _insert(absent: tuple[bool, ...]) -> str:
-    """The statement for an event of which these columns are null: saying so in its text is cheaper than as values."""
-    return f"SELECT pubsub_publish_v1(%s, {', '.join('NULL' if null else '%s' for null in absent)})"
-
-
-def _first_of_key(cursor: Any, topic_number: int, dedup_key: str, event_id: uuid.UUID) -> uuid.UUID:
+def _first_of_key(connection: Any, topic_number: int, dedup_key: str, event_id: uuid.UUID) -> uuid.UUID:
     """Takes the key for this event, or tells which one has it. Waits for an open transaction that took it first."""
     parameters = {
         "topic_id": topic_number,
@@ -326,13 +315,14 @@ def _first_of_key(cursor: Any, topic_number: int, dedup_key: str, event_id: uuid
         "event_id": event_id,
         "window": conf().dedup_window_s,
     }
-    while True:
-        for statement in (load("find_dedup_key"), load("take_dedup_key")):
-            cursor.execute(statement, parameters)
-            found = cursor.fetchone()
-            if found:
-                return uuid.UUID(str(found[0]))
-        # Somebody took the key between the two statements: the first one finds it now.
+    with connection.cursor() as cursor:
+        while True:
+            for statement in (load("find_dedup_key"), load("take_dedup_key")):
+                cursor.execute(statement, parameters)
+                found = cursor.fetchone()
+                if found:
+                    return uuid.UUID(str(found[0]))
+            # Somebody took the key between the two statements: the first one finds it now.
 
 
 def _is_plain(event: _Checked) -> bool:

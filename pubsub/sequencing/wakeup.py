@@ -16,7 +16,7 @@ import psycopg
 from django.db import connections
 from psycopg import sql
 
-from pubsub.statements import is_short_way_open, send
+from pubsub.statements import row_of
 
 HINT_CHANNEL = "event_channel"
 """To whoever numbers: something was published."""
@@ -67,12 +67,7 @@ class Hint:
         else:
             return
         # In autocommit: no transaction of the caller's holds PostgreSQL's notify lock.
-        connection = connections[self.alias]
-        if is_short_way_open(connection):
-            send(connection, statement.encode())
-        else:
-            with connection.cursor() as cursor:
-                cursor.execute(statement)
+        row_of(connections[self.alias], statement)
 
 
 def after_commit(connection: Any, somebody_waits: bool | None = None) -> None:

@@ -1,10 +1,12 @@
-"""A table for effects, and topics of one partition and of eight."""
+"""A table for effects, topics of one partition and of eight, and a session beside Django's."""
 
 from collections.abc import Iterator
+from typing import Any
 
+import psycopg
 import pytest
 
-from .helpers import drop_effects_table, make_effects_table, topic_of
+from .helpers import connection_parameters, drop_effects_table, make_effects_table, topic_of
 
 
 @pytest.fixture
@@ -23,3 +25,10 @@ def work(transactional_db: None) -> str:
 @pytest.fixture
 def wide(transactional_db: None) -> str:
     return topic_of(8, "wide")
+
+
+@pytest.fixture
+def session(transactional_db: None) -> Iterator["psycopg.Connection[Any]"]:
+    """Straight to the server, also where Django's connections go through a pooler."""
+    with psycopg.connect(**connection_parameters(), autocommit=True) as direct:
+        yield direct

@@ -28,7 +28,6 @@ from .helpers import (
     publish_together,
     states,
 )
-from .test_isolation import session as session
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work")]
 

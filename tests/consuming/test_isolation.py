@@ -19,7 +19,6 @@ from ..sequencing.pgbouncer import through_pooler as through_pooler
 from .helpers import (
     Running,
     claims,
-    connection_parameters,
     effects,
     lag,
     leaseholder,
@@ -34,13 +33,6 @@ from .helpers import (
 
 MODES = list(Delivery)
 pytestmark = [pytest.mark.django_db(transaction=True)]
-
-
-@pytest.fixture
-def session(transactional_db: None) -> Iterator["psycopg.Connection[Any]"]:
-    """Straight to the server, also where Django's connections go through a pooler."""
-    with psycopg.connect(**connection_parameters(), autocommit=True) as direct:
-        yield direct
 
 
 @pytest.fixture(params=["repeatable read", "serializable"])

@@ -18,7 +18,19 @@ from pubsub.models import Claim, DeadLetter
 from ..handlers import declare
 from ..sequencing.test_crash import crash, restart
 from ..sequencing.test_crash import server as server
-from .helpers import Process, claims, consumer, effects, lag, note, number, publish_each, states, wait_until
+from .helpers import (
+    Process,
+    claims,
+    connection_parameters,
+    consumer,
+    effects,
+    lag,
+    note,
+    number,
+    publish_each,
+    states,
+    wait_until,
+)
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 KEYS = 40
@@ -139,7 +151,7 @@ def test_killed_at_random_at_most_once_doubles_nothing_and_shows_the_rest(wide: 
 @pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
 def test_sessions_are_cut_off_at_every_stage(delivery: str, wide: str, effects_table: None) -> None:
     def cut(process: Process) -> None:
-        with psycopg.connect(**parameters(), autocommit=True) as operator:
+        with psycopg.connect(**connection_parameters(), autocommit=True) as operator:
             operator.execute(
                 "SELECT pg_terminate_backend(pid) FROM ("
                 " SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> ALL (%s)"
@@ -155,11 +167,6 @@ def test_sessions_are_cut_off_at_every_stage(delivery: str, wide: str, effects_t
     check_order(done, repeats=delivery != "transactional")
     blamed = DeadLetter.objects.values_list("c_offset", "exception_class", "exception_message", "attempts")
     assert list(blamed) == [], "no event is blamed for it"
-
-
-def parameters() -> dict[str, Any]:
-    known = connection.get_connection_params()
-    return {name: value for name, value in known.items() if name not in ("context", "cursor_factory")}
 
 
 @pytest.mark.django_db(transaction=True)
