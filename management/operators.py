@@ -1,6 +1,7 @@
 """What the commands of operators have in common: who acts, on which database, in earnest or not, and how it is told."""
 
 import contextlib
+import gc
 import getpass
 import json
 import os
@@ -80,6 +81,17 @@ def check_database(using: str, *, waits: bool = False) -> None:
         raise CommandError(
             f'The outbox\'s tables are not in database "{using}"; run `manage.py migrate{option}`.', returncode=MISUSED
         )
+
+
+@contextlib.contextmanager
+def loaded_for_good() -> Iterator[None]:
+    """Spares the garbage collector what is loaded so far, which it would walk through again and again, in each process
+    that is forked from this one as well, where it would copy all of it."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def system_user() -> str:

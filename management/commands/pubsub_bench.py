@@ -13,7 +13,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from pubsub.bench import consuming, dropping, fanning_out, publishing, rounds, waking
 from pubsub.delivery import Delivery
 from pubsub.management.arguments import whole_number
-from pubsub.management.operators import check_alias
+from pubsub.management.operators import check_alias, loaded_for_good
 from pubsub.scratch import scratch_database
 
 Table = dict[str, dict[str, float]]
@@ -129,7 +129,7 @@ class Command(BaseCommand):
             self._drop(options)
             return
         measure = getattr(self, f"_{options['subject']}")
-        with self._scratch_database(options["database"]):
+        with self._scratch_database(options["database"]), loaded_for_good():
             table = measure(options)
         if options["format"] == "json":
             told = {name: options[name] for name in ("subject", *MEANINGFUL[options["subject"]])}

@@ -15,7 +15,7 @@ from django.utils import autoreload
 from pubsub.consuming.worker import Worker
 from pubsub.errors import PubSubError
 from pubsub.management.arguments import whole_number
-from pubsub.management.operators import check_database, from_a_signal, say
+from pubsub.management.operators import check_database, from_a_signal, loaded_for_good, say
 from pubsub.subscriptions.declaring import registry
 
 EXIT_NOT_FINISHED = 3
@@ -112,7 +112,7 @@ class Command(BaseCommand):
                 signal.signal(number, partial(self.stop, worker, options["shutdown_timeout"]))
         self.say(f"Consuming as {', '.join(groups)}. Stop with Ctrl-C.")
         try:
-            with self.metrics(options):
+            with self.metrics(options), loaded_for_good():
                 worker.run()
         except PubSubError as error:
             raise CommandError(str(error)) from error

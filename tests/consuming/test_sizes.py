@@ -12,7 +12,7 @@ from pubsub.dead_letters import verbs
 from pubsub.models import DeadLetter
 
 from ..handlers import declare, drain
-from .helpers import consumer, lag, number, topic_of
+from .helpers import consumer, lag, number, publish_each, topic_of
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 MANY = 200_000
@@ -75,3 +75,11 @@ def test_an_idle_process_is_small_and_soon_there(transactional_db: None) -> None
     assert peak < 100
     # The promise is 1.5 s on an idle machine; that is measured, as here it depends on what else runs.
     assert took < 15
+
+
+def test_garbage_is_not_looked_for_in_what_the_project_has_loaded(work: str) -> None:
+    publish_each(1)
+    with consumer("collecting", "--drain") as process:
+        _, walked, left_alone = process.wait_for("walked").split()
+        assert process.ends() == 0
+    assert int(left_alone) > 10 * int(walked)
