@@ -16,10 +16,6 @@ from psycopg.pq.abc import PGresult
 _PLAIN = (str, int, bool, type(None))
 
 
-class FailedBehindCommit(Exception):
-    """What was to be committed is; a statement behind the COMMIT failed, for the reason that is the cause."""
-
-
 class Answers:
     """What the server has answered to statements that travelled together. They are counted from the last one: a BEGIN
     may have travelled before the first."""
@@ -36,6 +32,13 @@ class Answers:
 
     def row(self, index: int = -1) -> tuple[Any, ...] | None:
         return next(iter(self.rows(index)), None)
+
+
+class FailedBehindCommit(Exception):
+    """What was to be committed is; a statement behind the COMMIT failed, for the reason that is the cause."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
 
 
 def begin(session: psycopg.Connection[Any]) -> str:
@@ -61,7 +64,7 @@ def execute_together(connection: Any, statements: Sequence[str], parameters: Map
     _prepare(connection)
     session = connection.connection
     with connection.wrap_database_errors:
-        return Answers(session, _run(session, _rendered(session, "; ".join(statements), parameters)))
+        return _run(session, _rendered(session, "; ".join(statements), parameters))
 
 
 def rendered(connection: Any, statement: str, parameters: Mapping[str, Any]) -> bytes:
@@ -76,7 +79,7 @@ def execute_rendered(connection: Any, text: bytes) -> Answers:
     _prepare(connection)
     session = connection.connection
     with connection.wrap_database_errors:
-        return Answers(session, _run(session, text))
+        return _run(session, text)
 
 
 def row_of(connection: Any, statement: str, values: Sequence[str | int | None] = ()) -> tuple[Any, ...] | None:
@@ -88,7 +91,7 @@ def row_of(connection: Any, statement: str, values: Sequence[str | int | None] =
     ("1'",)
     """
     if is_short_way_open(connection):
-        return Answers(connection.connection, [send(connection, statement.encode(), values)]).row()
+        return send(connection, statement.encode(), values).row()
     with connection.cursor() as cursor:
         cursor.execute(statement.replace("%b", ", ".join(["%s"] * len(values))), values)
         row: tuple[Any, ...] | None = cursor.fetchone()
@@ -108,21 +111,21 @@ def is_short_way_open(connection: Any) -> bool:
     )
 
 
-def send(connection: Any, statement: bytes, values: Iterable[str | int | None] = ()) -> PGresult:
-    """The result of a statement, past Django's cursors and psycopg's: these take longer than PostgreSQL does. If it is
+def send(connection: Any, statement: bytes, values: Iterable[str | int | None] = ()) -> Answers:
+    """The answer to a statement, past Django's cursors and psycopg's: these take longer than PostgreSQL does. If it is
     a transaction's first one, BEGIN travels with it. The values stand in the place of %b, with commas between them.
 
     >>> from django.db import connection, transaction
     >>> with transaction.atomic():
-    ...     send(connection, b"SELECT concat(%b)", [1, None, "'"]).get_value(0, 0)
-    b"1'"
+    ...     send(connection, b"SELECT concat(%b)", [1, None, "'"]).row()
+    ("1'",)
     """
     _prepare(connection)
     session = connection.connection
     with connection.wrap_database_errors:
         if values:
             statement %= b",".join(_literals(session, values))
-        return _run(session, statement)[-1]
+        return _run(session, statement)
 
 
 def _prepare(connection: Any) -> None:
@@ -133,18 +136,24 @@ def _prepare(connection: Any) -> None:
     connection.ensure_connection()
 
 
-def _run(session: psycopg.Connection[Any], text: bytes) -> list[PGresult]:
+def run(session: psycopg.Connection[Any], text: str) -> Answers:
+    """Sends statements in one round trip on a connection of psycopg's."""
+    return _run(session, text.encode(_encoding(session)))
+
+
+def _run(session: psycopg.Connection[Any], text: bytes) -> Answers:
     with session.lock:
         if not session.autocommit and session.pgconn.transaction_status == TransactionStatus.IDLE:
             text = begin(session).encode() + b"; " + text
         session.pgconn.send_query(text)
         results: list[PGresult] = session.wait(generators.execute(session.pgconn))
+    answers = Answers(session, results)
     if results[-1].status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
         error = errors.error_from_result(results[-1], encoding=_encoding(session))
         if any(result.command_status == b"COMMIT" for result in results):
-            raise FailedBehindCommit from error
+            raise FailedBehindCommit(answers) from error
         raise error
-    return results
+    return answers
 
 
 def _rendered(session: psycopg.Connection[Any], statement: str, parameters: Mapping[str, Any]) -> bytes:

@@ -168,7 +168,7 @@ def test_the_transaction_begins_as_psycopg_would_begin_it() -> None:
     try:
         assert begin(session).encode() == session._get_tx_start_command()
         with transaction.atomic():
-            assert send(connection, b"SHOW transaction_isolation").get_value(0, 0) == b"repeatable read"
+            assert send(connection, b"SHOW transaction_isolation").row() == ("repeatable read",)
             with pytest.raises(InternalError, match="read-only"):
                 publish("default", 1)
             transaction.set_rollback(True)

@@ -11,6 +11,7 @@ from psycopg.pq import TransactionStatus
 
 from pubsub.signals import sequenced, tell
 from pubsub.sql import load
+from pubsub.statements import FailedBehindCommit, run
 
 from .wakeup import MOVED_SETTING, TELL_MOVED
 
@@ -66,21 +67,23 @@ def in_read_committed(
 
     Each statement inside the function must have a snapshot of its own, whatever the database's default isolation is.
     """
-    with connection.cursor() as cursor:
-        if connection.info.transaction_status != TransactionStatus.IDLE:
-            cursor.execute(statement)  # the function itself refuses a transaction in which it would be wrong
-            row = cursor.fetchone()
-        else:
-            try:
-                cursor.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; {first}; {statement}; COMMIT; {then}")
-            except psycopg.Error:
-                if not connection.closed:
-                    connection.execute("ROLLBACK")
-                raise
-            cursor.set_result(-3 if then else -2)
-            row = cursor.fetchone()
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        # The function itself refuses a transaction in which it would be wrong.
+        row = run(connection, statement).row()
+    else:
+        steps = ["BEGIN ISOLATION LEVEL READ COMMITTED", first, statement, "COMMIT", then]
+        try:
+            answers = run(connection, "; ".join(filter(None, steps)))
+        except FailedBehindCommit as error:
+            logger.warning("the other processes could not be told, and have to poll: %s", error.__cause__)
+            answers = error.answers
+        except psycopg.Error:
+            if not connection.closed:
+                connection.execute("ROLLBACK")
+            raise
+        row = answers.row(-3 if then else -2)
     assert row is not None  # noqa: S101 - the functions return exactly one row
-    return tuple(row)
+    return row
 
 
 def move_due_messages(using: str, limit: int = 1000) -> int:

@@ -15,7 +15,7 @@ from pubsub import publish, publish_many
 from pubsub.consuming.worker import Worker
 from pubsub.events import Event
 from pubsub.models import Topic
-from pubsub.sequencing import coordinating, wakeup
+from pubsub.sequencing import coordinating, numbering, wakeup
 from pubsub.sequencing.numbering import move_due_messages
 from pubsub.subscriptions.declaring import Declaration
 
@@ -79,6 +79,11 @@ def wait_until_idle(session: Session) -> int:
     """Waits until somebody waits for a hint. Returns its process id."""
     wait_until(lambda: holders(session, WAITING), "somebody waits for a hint")
     return holders(session, WAITING)[0]
+
+
+def passed(session: Session) -> int:
+    (events,) = session.execute("SELECT coalesce(sum(passed), 0) FROM consumer_offsets").fetchone() or (0,)
+    return int(events)
 
 
 def publish_one(name: str, topic: str = "default", deliver_at: dt.datetime | None = None) -> None:
@@ -164,6 +169,8 @@ def test_all_connections_are_cut_again_and_again(session: Session) -> None:
     with listening(wait_period_ms=200) as listener:
         for n in range(5):
             wait_until_idle(session)
+            # One that is cut off is handled again.
+            wait_until(lambda n=n: passed(session) == n, "the batch is committed")  # type: ignore[misc]
             session.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
@@ -261,6 +268,21 @@ def test_a_lost_hint_costs_a_poll_and_nothing_else(session: Session) -> None:
             wait_until_idle(session)
             insert(session, f"{n}")
             listener.expect(f"{n}")
+
+
+def test_where_nobody_can_be_told_the_numbering_goes_on(
+    session: Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when the server's queue of notifications is full."""
+    monkeypatch.setattr(numbering, "TELL_MOVED", "SELECT 1 / 0")
+    with listening() as listener:
+        backend = wait_until_idle(session)
+        for n in range(3):
+            publish_one(f"{n}")
+            listener.expect(f"{n}")
+        assert wait_until_idle(session) == backend, "for want of another connection"
+    assert [entry.name for entry in checked_log(session)] == ["0", "1", "2"]
+    assert "could not be told, and have to poll: division by zero" in caplog.text
 
 
 def test_a_delayed_message_wakes_at_its_time(session: Session) -> None:
