@@ -163,8 +163,9 @@ class Worker:
         backoff_s = self.wait_period_s
         ready = False
         told = False
+        tend_connections = _tending_connections(self.wait_period_s)
         while not self._stopping.is_set():
-            close_old_connections()
+            tend_connections()
             self._show_life()
             try:
                 if not ready:
@@ -290,9 +291,10 @@ class Worker:
             return False  # when it is done, the thread says so
 
         def work() -> None:
+            tend_connections = _tending_connections(self.wait_period_s)
             try:
                 while (work := handed_over.get()) is not None:
-                    close_old_connections()
+                    tend_connections()
                     self._work_on(work)
                     self._wake.set()
             except Exception as error:
@@ -448,3 +450,17 @@ class Worker:
                 is_taken,
             ) in found
         ]
+
+
+def _tending_connections(every_s: float) -> Callable[[], None]:
+    """What Django does for its connections between two requests, at most so often: asking one whether it still answers
+    is a round trip, and one that may not be kept is opened anew."""
+    tended_at = float("-inf")
+
+    def tend() -> None:
+        nonlocal tended_at
+        if time.monotonic() >= tended_at + every_s:
+            close_old_connections()
+            tended_at = time.monotonic()
+
+    return tend

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import psycopg
@@ -17,6 +17,7 @@ from pubsub.sequencing.numbering import Pass, sequence_on
 
 Session = psycopg.Connection[Any]
 
+T = TypeVar("T")
 PATIENCE_S = 15
 
 
@@ -39,11 +40,13 @@ def database_url() -> str:
     return f"postgres://{login}@{known['HOST'] or '127.0.0.1'}:{known['PORT'] or 5432}/{known['NAME']}"
 
 
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_S) -> None:
+def wait_until(condition: Callable[[], T], what: str, seconds: float = PATIENCE_S) -> T:
+    """Returns what the condition was at last."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(0.01)
+    return found
 
 
 def wait_until_blocked(session: Session, watcher: Session) -> None:

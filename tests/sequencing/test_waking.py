@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty, Queue
+from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from pubsub import publish, publish_many
@@ -34,15 +35,18 @@ PROMPT_S = 10
 class Listener:
     """A worker in a thread, and the names of the events that it has handled."""
 
-    def __init__(self, wait_period_ms: int, group: str = "listener", topic: str = "default") -> None:
+    def __init__(self, wait_period_ms: int, group: str = "listener", topic: str = "default", threads: int = 1) -> None:
         self.handled: Queue[str] = Queue()
+        self.sessions: set[int] = set()
+        """The servers' processes that have served it."""
         declared = Declaration(topic=topic, group=group, handler=self.note, start="earliest")
-        self.worker = Worker([declared], using="default", wait_period_ms=wait_period_ms)
+        self.worker = Worker([declared], using="default", wait_period_ms=wait_period_ms, threads=threads)
         assert self.worker._coordinator
         self.coordinator = self.worker._coordinator
         self.running = Running(self.worker.run)
 
     def note(self, event: Event) -> None:
+        self.sessions.add(connection.connection.info.backend_pid)
         self.handled.put(event.payload["n"])
 
     def expect(self, *names: str, seconds: float = PROMPT_S) -> None:
@@ -54,7 +58,7 @@ class Listener:
 
 
 @contextmanager
-def listening(wait_period_ms: int = NEVER_MS, **options: str) -> Iterator[Listener]:
+def listening(wait_period_ms: int = NEVER_MS, **options: Any) -> Iterator[Listener]:
     listener = Listener(wait_period_ms, **options)
     try:
         yield listener
@@ -77,8 +81,7 @@ def holders(session: Session, lock: int) -> list[int]:
 
 def wait_until_idle(session: Session) -> int:
     """Waits until somebody waits for a hint. Returns its process id."""
-    wait_until(lambda: holders(session, WAITING), "somebody waits for a hint")
-    return holders(session, WAITING)[0]
+    return wait_until(lambda: holders(session, WAITING), "somebody waits for a hint")[0]
 
 
 def passed(session: Session) -> int:
@@ -146,6 +149,20 @@ def test_the_followers_are_told_what_moved(session: Session) -> None:
             for n in range(3):
                 publish_one(f"{n}", topic="second")
                 follower.expect(f"{n}")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_connection_is_not_opened_anew_for_each_event(
+    threads: int, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even where Django may not keep it from one request to the next."""
+    monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", 0)
+    with listening(threads=threads) as listener:
+        for n in range(6):
+            wait_until_idle(session)
+            publish_one(f"{n}")
+            listener.expect(f"{n}")
+        assert len(listener.sessions) <= threads
 
 
 def test_whoever_is_stopped_does_not_wait_for_the_poll(session: Session) -> None:
