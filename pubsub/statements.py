@@ -68,18 +68,10 @@ def execute_together(connection: Any, statements: Sequence[str], parameters: Map
 
 
 def rendered(connection: Any, statement: str, parameters: Mapping[str, Any]) -> bytes:
-    """A statement with its values in it, to be sent by :func:`execute_rendered` as often as one likes."""
+    """A statement with its values in it, to be sent by :func:`send` as often as one likes."""
     _prepare(connection)
     with connection.wrap_database_errors:
         return _rendered(connection.connection, statement, parameters)
-
-
-def execute_rendered(connection: Any, text: bytes) -> Answers:
-    """The same as :func:`execute_together`, for what was put together before."""
-    _prepare(connection)
-    session = connection.connection
-    with connection.wrap_database_errors:
-        return _run(session, text)
 
 
 def row_of(connection: Any, statement: str, values: Sequence[str | int | None] = ()) -> tuple[Any, ...] | None:
@@ -128,17 +120,17 @@ def send(connection: Any, statement: bytes, values: Iterable[str | int | None] =
         return _run(session, statement)
 
 
+def run(session: psycopg.Connection[Any], text: str) -> Answers:
+    """Sends statements in one round trip on a connection of psycopg's."""
+    return _run(session, text.encode(_encoding(session)))
+
+
 def _prepare(connection: Any) -> None:
     """What Django does before it makes a cursor, and before that is used."""
     connection.validate_thread_sharing()
     connection.validate_no_broken_transaction()
     connection.close_if_health_check_failed()
     connection.ensure_connection()
-
-
-def run(session: psycopg.Connection[Any], text: str) -> Answers:
-    """Sends statements in one round trip on a connection of psycopg's."""
-    return _run(session, text.encode(_encoding(session)))
 
 
 def _run(session: psycopg.Connection[Any], text: bytes) -> Answers:

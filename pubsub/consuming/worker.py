@@ -25,7 +25,7 @@ from pubsub.sequencing.coordinating import Coordinator
 from pubsub.sequencing.numbering import move_due_messages, sequence
 from pubsub.signals import batch_handled, tell
 from pubsub.sql import load
-from pubsub.statements import execute_rendered, rendered
+from pubsub.statements import rendered, send
 from pubsub.subscriptions.declaring import Declaration, enrol, of_topics
 
 from . import setting_aside
@@ -423,7 +423,7 @@ class Worker:
                 "family": ALIVE,
             }
             self._finding = rendered(connection, load("find_work"), parameters)
-        found = execute_rendered(connection, self._finding).rows()
+        found = send(connection, self._finding).rows()
         return [
             Work(
                 place=Place(

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
-from urllib.parse import quote
 
-from django.db import connection, connections, transaction
+from django.db import connection, transaction
 
 from pubsub import publish, publish_many
 from pubsub.consuming.leases import ALIVE
@@ -24,7 +23,12 @@ from pubsub.sequencing.numbering import sequence
 from pubsub.sql import load
 from pubsub.subscriptions.declaring import Declaration, enrol
 
-from ..sequencing.helpers import Running, wait_until  # noqa: F401 - for the tests beside this
+from ..sequencing.helpers import (  # noqa: F401 - for the tests beside this
+    Running,
+    connection_parameters,
+    database_url,
+    wait_until,
+)
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 30
@@ -123,21 +127,6 @@ def leaseholder(name: str, lease_s: float = 30, *, renews: bool = True) -> Itera
         yield holder
     finally:
         holder.stop()
-
-
-def database_url() -> str:
-    """The test database, for a process of its own."""
-    known = connections["default"].settings_dict
-    login = quote(known["USER"], safe="")
-    if known["PASSWORD"]:
-        login += ":" + quote(known["PASSWORD"], safe="")
-    return f"postgres://{login}@{known['HOST'] or '127.0.0.1'}:{known['PORT'] or 5432}/{known['NAME']}"
-
-
-def connection_parameters() -> dict[str, Any]:
-    """For a session beside Django's."""
-    parameters = connection.get_connection_params()
-    return {name: value for name, value in parameters.items() if name not in ("context", "cursor_factory")}
 
 
 class Process:

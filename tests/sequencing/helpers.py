@@ -21,12 +21,15 @@ T = TypeVar("T")
 PATIENCE_S = 15
 
 
+def connection_parameters() -> dict[str, Any]:
+    """For a session beside Django's."""
+    parameters = connections["default"].get_connection_params()
+    return {name: value for name, value in parameters.items() if name not in ("context", "cursor_factory")}
+
+
 def connect(**options: Any) -> Session:
     """A session outside Django's keeping, in autocommit mode: it says BEGIN where it wants a transaction."""
-    parameters = connections["default"].get_connection_params()
-    for known_to_django_alone in ("context", "cursor_factory"):
-        parameters.pop(known_to_django_alone, None)
-    session = psycopg.connect(**{**parameters, "autocommit": True, **options})
+    session = psycopg.connect(**{**connection_parameters(), "autocommit": True, **options})
     session.execute("SET lock_timeout = '20s'")  # a test whose sessions wait for each other fails, and does not hang
     return session
 
