@@ -1,6 +1,6 @@
 """Transactions that are right whatever the database's default isolation is."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,4 +47,17 @@ def run_uncompiled(
 def make_hooks_robust(connection: Any) -> None:
     """What handlers have registered for after the commit shall not stand in one another's way: a failure is logged."""
     if connection.run_on_commit:
-        connection.run_on_commit = [(savepoints, hook, True) for savepoints, hook, _ in connection.run_on_commit]
+        hooks = [(savepoints, _named(hook), True) for savepoints, hook, _ in connection.run_on_commit]
+        connection.run_on_commit = hooks
+
+
+def _named(hook: Callable[[], Any]) -> Callable[[], Any]:
+    """Django logs a hook that fails by its name, and fails itself where a partial() or another object has none."""
+    if hasattr(hook, "__qualname__"):
+        return hook
+
+    def call() -> None:
+        hook()
+
+    call.__qualname__ = repr(hook)
+    return call
