@@ -33,6 +33,12 @@ class Answers:
     def row(self, index: int = -1) -> tuple[Any, ...] | None:
         return next(iter(self.rows(index)), None)
 
+    @property
+    def is_true(self) -> bool:
+        """Whether the one value of the last one is: :meth:`rows` takes much longer than to look at it."""
+        result = self._results[-1]
+        return bool(result.ntuples) and result.get_value(0, 0) == b"t"
+
 
 class FailedBehindCommit(Exception):
     """What was to be committed is; a statement behind the COMMIT failed, for the reason that is the cause."""
@@ -74,38 +80,38 @@ def rendered(connection: Any, statement: str, parameters: Mapping[str, Any]) -> 
         return _rendered(connection.connection, statement, parameters)
 
 
-def row_of(connection: Any, statement: str, values: Sequence[str | int | None] = ()) -> tuple[Any, ...] | None:
-    """The row that a statement gives, by the short way if it is open. The values stand in the place of %b, with commas
-    between them.
+def ask(connection: Any, statement: str, values: Sequence[str | int | None] = ()) -> bool:
+    """Whether what a statement answers is true. Goes past Django's cursors and psycopg's if nobody watches these: they
+    take longer than PostgreSQL does. The values stand in the place of %b, with commas between them.
 
     >>> from django.db import connection
-    >>> row_of(connection, "SELECT concat(%b)", [1, None, "'"])
-    ("1'",)
+    >>> ask(connection, "SELECT concat(%b) = '1 o''clock'", [1, None, " o'clock"])
+    True
     """
+    _prepare(connection)
     if is_short_way_open(connection):
-        return send(connection, statement.encode(), values).row()
+        return _send(connection, statement.encode(), values).is_true
     with connection.cursor() as cursor:
         cursor.execute(statement.replace("%b", ", ".join(["%s"] * len(values))), values)
-        row: tuple[Any, ...] | None = cursor.fetchone()
-        return row
+        return bool(cursor.fetchone() == (True,))
 
 
 def is_short_way_open(connection: Any) -> bool:
-    """Whether nobody watches the connection's cursors, and nothing else keeps :func:`send` from being the same."""
-    connection.ensure_connection()
+    """Whether nobody watches the cursors of an open connection, and nothing else keeps :func:`send` from being the
+    same."""
+    session = connection.connection
     return not (
         connection.execute_wrappers
         or connection.queries_logged
         or "cursor" in vars(connection)  # replaced by somebody who wants to see what goes through it
-        or _file_of(utils.CursorWrapper.execute) != utils.__file__  # likewise
-        or _file_of(getattr(connection.connection.cursor_factory, "execute", None)) != psycopgs_cursor.__file__
-        or connection.connection.pgconn.pipeline_status != PipelineStatus.OFF
+        or utils.CursorWrapper.execute is not _DJANGOS_EXECUTE  # likewise
+        or getattr(session.cursor_factory, "execute", None) is not _PSYCOPGS_EXECUTE
+        or session.pgconn.pipeline_status != PipelineStatus.OFF
     )
 
 
-def send(connection: Any, statement: bytes, values: Iterable[str | int | None] = ()) -> Answers:
-    """The answer to a statement, past Django's cursors and psycopg's: these take longer than PostgreSQL does. If it is
-    a transaction's first one, BEGIN travels with it. The values stand in the place of %b, with commas between them.
+def send(connection: Any, statement: bytes, values: Sequence[str | int | None] = ()) -> Answers:
+    """The answer to a statement, by the short way. If it is a transaction's first one, BEGIN travels with it.
 
     >>> from django.db import connection, transaction
     >>> with transaction.atomic():
@@ -113,11 +119,7 @@ def send(connection: Any, statement: bytes, values: Iterable[str | int | None] =
     ("1'",)
     """
     _prepare(connection)
-    session = connection.connection
-    with connection.wrap_database_errors:
-        if values:
-            statement %= b",".join(_literals(session, values))
-        return _run(session, statement)
+    return _send(connection, statement, values)
 
 
 def run(session: psycopg.Connection[Any], text: str) -> Answers:
@@ -133,12 +135,24 @@ def _prepare(connection: Any) -> None:
     connection.ensure_connection()
 
 
+def _send(connection: Any, statement: bytes, values: Sequence[str | int | None]) -> Answers:
+    session = connection.connection
+    try:
+        if values:
+            statement %= b",".join(_literals(session, values))
+        return _run(session, statement)
+    except psycopg.Error:
+        with connection.wrap_database_errors:
+            raise
+
+
 def _run(session: psycopg.Connection[Any], text: bytes) -> Answers:
+    pgconn = session.pgconn
     with session.lock:
-        if not session.autocommit and session.pgconn.transaction_status == TransactionStatus.IDLE:
+        if not session.autocommit and pgconn.transaction_status == TransactionStatus.IDLE:
             text = begin(session).encode() + b"; " + text
-        session.pgconn.send_query(text)
-        results: list[PGresult] = session.wait(generators.execute(session.pgconn))
+        pgconn.send_query(text)
+        results: list[PGresult] = session.wait(generators.execute(pgconn))
     answers = Answers(session, results)
     if results[-1].status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
         error = errors.error_from_result(results[-1], encoding=_encoding(session))
@@ -161,19 +175,24 @@ def _encoding(session: psycopg.Connection[Any]) -> str:
     return "utf-8" if encoding == "ascii" else encoding  # SQL_ASCII takes any bytes, and psycopg sends these
 
 
-def _file_of(function: Any) -> str | None:
-    """Where the code of a function stands that nobody has put another one in the place of."""
-    code = getattr(function, "__code__", None)
-    return code.co_filename if code else None
-
-
 def _literals(session: psycopg.Connection[Any], values: Iterable[str | int | None]) -> list[bytes]:
-    quote, encoding = Escaping(session.pgconn).escape_literal, _encoding(session)
+    quote = Escaping(session.pgconn).escape_literal
     return [
-        quote(value.encode(encoding))
+        quote(value.encode() if value.isascii() else value.encode(_encoding(session)))
         if isinstance(value, str)
         else b"NULL"
         if value is None
         else str(value).encode()  # PostgreSQL reads Python's True and False, too
         for value in values
     ]
+
+
+def _untouched(function: Any, module: Any) -> Any:
+    """The function, if it is the one that stands in the module and nobody has put another one in its place."""
+    code = getattr(function, "__code__", None)
+    return function if code and code.co_filename == module.__file__ else None
+
+
+# Tools that watch what goes through cursors put functions of their own in the place of these, some before this is read.
+_DJANGOS_EXECUTE = _untouched(utils.CursorWrapper.execute, utils)
+_PSYCOPGS_EXECUTE = _untouched(psycopg.Cursor.execute, psycopgs_cursor)

@@ -119,12 +119,14 @@ def test_both_ways_store_the_same() -> None:
     [a_wrapper, the_queries_log, another_cursor, a_patched_class, a_patched_psycopg, cursors_of_another_class],
 )
 def test_who_watches_sees_the_statement(watching: Callable[[], Any]) -> None:
+    connection.ensure_connection()
     assert is_short_way_open(connection)
     with watching() as count:
         assert not is_short_way_open(connection)
         with transaction.atomic():
             publish("default", 1)
         assert count()
+    connection.ensure_connection()
     assert is_short_way_open(connection)
 
 

@@ -23,7 +23,7 @@ from pubsub.payloads.encoding import check_text, to_json
 from pubsub.sequencing import wakeup
 from pubsub.signals import Publishing, around_publishing
 from pubsub.sql import load
-from pubsub.statements import row_of
+from pubsub.statements import ask
 from pubsub.topics.finding import topic_to_publish_to
 
 _COLUMNS = ("topic_id", "type", "key", "host_id", "user_id", "to_group", "payload", "metadata")
@@ -42,6 +42,9 @@ COPIED_EVENTS, COPIED_CHARACTERS = 1000, 1024 * 1024
 
 LONGEST_DEDUP_KEY = 1000
 """In bytes, as an index holds them."""
+
+_NO_TEXT = (float, bytes, bool, dict, list, tuple, set)
+"""What nobody means as a key or an id."""
 
 
 def publish(
@@ -72,17 +75,17 @@ def publish(
     >>> with transaction.atomic():
     ...     event_id = publish("default", {"id": 1}, type="order.created", key=1)
     """
-    alias = _alias_of_open_transaction(using)
+    connection = _connection_in_transaction(using)
     if not around_publishing:
-        number = topic_to_publish_to(topic, alias)
+        number = topic_to_publish_to(topic, connection.alias)
         event = _checked(number, payload, type, key, host_id, user_id, metadata, deliver_at, dedup_key, to_group)
-        return _write(alias, event)
-    act = Publishing(topic=topic, using=alias, type=type)
+        return _write(connection, event)
+    act = Publishing(topic=topic, using=connection.alias, type=type)
     with around_publishing(act):
-        number = topic_to_publish_to(topic, alias)
+        number = topic_to_publish_to(topic, connection.alias)
         metadata = _with(act.metadata, metadata)
         event = _checked(number, payload, type, key, host_id, user_id, metadata, deliver_at, dedup_key, to_group)
-        act.event_id = _write(alias, event)
+        act.event_id = _write(connection, event)
     return act.event_id
 
 
@@ -97,9 +100,9 @@ def publish_many(topic: str, events: Iterable[Mapping[str, Any]], *, using: str 
     ...     publish_many("default", ({"payload": {"n": n}, "key": n} for n in range(3)))
     3
     """
-    alias = _alias_of_open_transaction(using)
-    topic_number = topic_to_publish_to(topic, alias)
-    act = Publishing(topic=topic, using=alias, many=True)
+    connection = _connection_in_transaction(using)
+    topic_number = topic_to_publish_to(topic, connection.alias)
+    act = Publishing(topic=topic, using=connection.alias, many=True)
     # What is there already is encoded while PostgreSQL stores what came before; that is twice as fast.
     batches = (lambda run: [run]) if isinstance(events, list | tuple) else _batches
 
@@ -115,8 +118,7 @@ def publish_many(topic: str, events: Iterable[Mapping[str, Any]], *, using: str 
             act.count = number
 
     # In a savepoint, so that an invalid event among many leaves none of them even where the error is caught.
-    connection = connections[alias]
-    with around_publishing(act), transaction.atomic(using=alias), connection.cursor() as cursor:
+    with around_publishing(act), transaction.atomic(using=connection.alias), connection.cursor() as cursor:
         for plain, run in itertools.groupby(checked(), key=_is_plain):
             if plain:
                 for batch in batches(run):
@@ -126,7 +128,7 @@ def publish_many(topic: str, events: Iterable[Mapping[str, Any]], *, using: str 
                 wakeup.after_commit(connection)
             else:
                 for event in run:
-                    _write(alias, event)
+                    _write(connection, event)
     return act.count
 
 
@@ -151,19 +153,20 @@ def publish_on_commit(topic: str, payload: Any, *, using: str | None = None, **o
 
     >>> publish_on_commit("default", {"id": 1}, type="page.viewed")
     """
-    alias = _alias(using)
+    connection = connections[_alias(using)]
     _check_options({"payload": payload, **options})
-    act = Publishing(topic=topic, using=alias, type=options.get("type", ""))
-    with around_publishing(act):  # now: by the time of the commit, what leads to this call is over
-        options["metadata"] = _with(act.metadata, options.get("metadata"))
-        event = _checked(topic_to_publish_to(topic, alias), payload, **options)
-
-    def publish_now() -> None:
-        with transaction.atomic(using=alias):
-            _write(alias, event)
-
-    # After the caller's commit nothing may fail any more; outside a transaction the caller wants to know.
-    transaction.on_commit(publish_now, using=alias, robust=connections[alias].in_atomic_block)
+    if not around_publishing:
+        event = _checked(topic_to_publish_to(topic, connection.alias), payload, **options)
+    else:  # now: by the time of the commit, what leads to this call is over
+        act = Publishing(topic=topic, using=connection.alias, type=options.get("type", ""))
+        with around_publishing(act):
+            options["metadata"] = _with(act.metadata, options.get("metadata"))
+            event = _checked(topic_to_publish_to(topic, connection.alias), payload, **options)
+    if connection.get_autocommit():
+        _write_alone(connection, event)
+    else:
+        # After the caller's commit nothing may fail any more; outside a transaction the caller wants to know.
+        connection.on_commit(lambda: _write_alone(connection, event), robust=True)
 
 
 async def apublish(topic: str, payload: Any, *, using: str | None = None, **options: Any) -> uuid.UUID:
@@ -193,11 +196,11 @@ def _alias(using: str | None) -> str:
     return using or router.db_for_write(_message_model())
 
 
-def _alias_of_open_transaction(using: str | None) -> str:
+def _connection_in_transaction(using: str | None) -> Any:
     alias = _alias(using)
     connection = connections[alias]
     if connection.in_atomic_block or not connection.get_autocommit():
-        return alias
+        return connection
     elsewhere = [other.alias for other in connections.all(initialized_only=True) if other.in_atomic_block]
     if elsewhere:
         raise WrongDatabase(
@@ -273,7 +276,7 @@ def _text(field: str, value: Any, limit: int = LONGEST_TEXT) -> str | None:
     """Keys and ids are kept as text: one system's are numbers, another's UUIDs."""
     if value is None:
         return None
-    if isinstance(value, float | bytes | bool | dict | list | tuple | set):
+    if isinstance(value, _NO_TEXT):
         raise InvalidEvent(
             _("%(field)s must be a string, a whole number or a UUID, not %(value)r.") % {"field": field, "value": value}
         )
@@ -281,6 +284,8 @@ def _text(field: str, value: Any, limit: int = LONGEST_TEXT) -> str | None:
 
 
 def _short(field: str, text: str, limit: int = LONGEST_TEXT) -> str:
+    if text.isascii() and "\x00" not in text and len(text) <= limit:
+        return text  # nearly always, and the cheapest way to know
     check_text(field, text)
     if len(text) * 4 > limit and len(text.encode()) > limit:
         raise InvalidEvent(
@@ -290,21 +295,29 @@ def _short(field: str, text: str, limit: int = LONGEST_TEXT) -> str:
     return text
 
 
-def _write(alias: str, event: _Checked) -> uuid.UUID:
+def _write(connection: Any, event: _Checked) -> uuid.UUID:
     event_id = uuid.uuid4()
-    connection = connections[alias]
     if event.dedup_key:
         first_id = _first_of_key(connection, event.row[0], event.dedup_key, event_id)
         if first_id != event_id:
             return first_id
     if event.deliver_at is None:
-        row = row_of(connection, "SELECT pubsub_publish_v1(%b)", (str(event_id), *event.row))
-        wakeup.after_commit(connection, row is not None and row[0])
+        somebody_waits = ask(connection, "SELECT pubsub_publish_v1(%b)", (str(event_id), *event.row))
+        wakeup.after_commit(connection, somebody_waits)
     else:
         with connection.cursor() as cursor:
             cursor.execute(_INSERT_DELAYED, (event.deliver_at, event_id, *event.row))
         wakeup.after_commit(connection)
     return event_id
+
+
+def _write_alone(connection: Any, event: _Checked) -> None:
+    """In a transaction of its own. A statement is one, in one round trip."""
+    if _is_plain(event) and connection.get_autocommit():
+        _write(connection, event)
+    else:
+        with transaction.atomic(using=connection.alias):
+            _write(connection, event)
 
 
 def _first_of_key(connection: Any, topic_number: int, dedup_key: str, event_id: uuid.UUID) -> uuid.UUID:

@@ -16,7 +16,7 @@ import psycopg
 from django.db import connections
 from psycopg import sql
 
-from pubsub.statements import row_of
+from pubsub.statements import ask
 
 HINT_CHANNEL = "event_channel"
 """To whoever numbers: something was published."""
@@ -59,7 +59,12 @@ class Hint:
         self.somebody_waits = False
         self.asked_at = float("-inf")
 
-    def __call__(self) -> None:
+    def add(self, somebody_waits: bool | None) -> None:
+        """Of one event. None: it has not been asked whether anybody waits."""
+        self.somebody_waits |= bool(somebody_waits)
+        self.asked_at = float("-inf") if somebody_waits is None else time.monotonic()
+
+    def give(self) -> None:
         if self.somebody_waits:
             statement = _NOTIFY
         elif time.monotonic() - self.asked_at > ANSWER_HOLDS_S:
@@ -67,21 +72,24 @@ class Hint:
         else:
             return
         # In autocommit: no transaction of the caller's holds PostgreSQL's notify lock.
-        row_of(connections[self.alias], statement)
+        ask(connections[self.alias], statement)
 
 
 def after_commit(connection: Any, somebody_waits: bool | None = None) -> None:
     """Sees to it that whoever waits is woken after the commit. None: it has not been asked whether anybody does."""
-    if not connection.in_atomic_block:
-        return  # manual transaction management has no commit hooks; polling finds the event
-    # Django replaces the list of hooks when the transaction ends or a savepoint is undone, and only then.
-    hooks, hint = getattr(connection, "_pubsub_hint", (None, None))
-    if hint is None or hooks is not connection.run_on_commit:
+    if connection.in_atomic_block:
+        # Django replaces the list of hooks when the transaction ends or a savepoint is undone, and only then.
+        hooks, hint = getattr(connection, "_pubsub_hint", (None, None))
+        if hint is None or hooks is not connection.run_on_commit:
+            hint = Hint(connection.alias)
+            connection.on_commit(hint.give, robust=True)
+            connection._pubsub_hint = connection.run_on_commit, hint
+        hint.add(somebody_waits)
+    elif somebody_waits is not False and connection.get_autocommit():
+        # It has committed. (Manual transaction management has no commit hooks: there, polling finds the event.)
         hint = Hint(connection.alias)
-        connection.on_commit(hint, robust=True)
-        connection._pubsub_hint = connection.run_on_commit, hint
-    hint.somebody_waits |= bool(somebody_waits)
-    hint.asked_at = float("-inf") if somebody_waits is None else time.monotonic()
+        hint.add(somebody_waits)
+        connection.on_commit(hint.give, robust=True)
 
 
 @contextmanager

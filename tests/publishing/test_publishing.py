@@ -345,6 +345,29 @@ def test_publish_on_commit_fails_nobody_after_the_commit(monkeypatch: pytest.Mon
         publish_on_commit("default", 1)
 
 
+def test_publish_on_commit_outside_a_transaction_is_one_round_trip(django_assert_num_queries: Any) -> None:
+    publish_on_commit("default", "looks the topic up")
+    with django_assert_num_queries(1):
+        publish_on_commit("default", "plain", key=1, metadata={"m": 1})
+    publish_on_commit("default", "first", dedup_key="one")
+    publish_on_commit("default", "second", dedup_key="one")
+    publish_on_commit("default", "later", deliver_at=timezone.now() + dt.timedelta(hours=1))
+    payloads = OutboxMessage.objects.order_by("id").values_list("payload", flat=True)
+    assert list(payloads) == ["looks the topic up", "plain", "first"]
+    assert DelayedMessage.objects.get().payload == "later"
+
+
+def test_publish_on_commit_needs_somebody_to_say_when_it_is_over() -> None:
+    transaction.set_autocommit(False)
+    try:
+        with pytest.raises(transaction.TransactionManagementError, match="manual transaction management"):
+            publish_on_commit("default", 1)
+    finally:
+        transaction.rollback()
+        transaction.set_autocommit(True)
+    assert not OutboxMessage.objects.exists()
+
+
 def test_publish_on_commit_waits_for_the_commit_and_needs_it() -> None:
     with transaction.atomic():
         publish_on_commit("default", {"n": 1}, type="t", key=1)

@@ -12,10 +12,10 @@ import pytest
 from django.db import connection, connections, transaction
 from django.utils import timezone
 
-from pubsub import publish, publish_many
+from pubsub import publish, publish_many, publish_on_commit
 from pubsub.consuming.worker import Worker
 from pubsub.events import Event
-from pubsub.models import Topic
+from pubsub.models import OutboxMessage, Topic
 from pubsub.sequencing import coordinating, numbering, wakeup
 from pubsub.sequencing.numbering import move_due_messages
 from pubsub.subscriptions.declaring import Declaration
@@ -264,6 +264,32 @@ def test_no_hint_for_what_was_undone(session: Session, other: Session) -> None:
             raise ZeroDivisionError
         publish("default", {"n": "kept"})
     assert notifications(other, session) == [""]
+
+
+def test_a_hint_for_what_stands_alone(session: Session, other: Session) -> None:
+    other.execute(f"LISTEN {wakeup.HINT_CHANNEL}")
+    publish_on_commit("default", 1)
+    assert notifications(other, session) == []
+    other.execute(f"SELECT pg_advisory_lock({wakeup.WAITING})")
+    for _ in range(2):
+        publish_on_commit("default", 1)
+        assert notifications(other, session) == [""]
+    publish_on_commit("default", 1, deliver_at=timezone.now())
+    assert notifications(other, session) == [""]
+
+
+def test_a_hint_that_cannot_be_given_fails_nobody(
+    session: Session, other: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was to be committed is: who publishes must not take it for lost."""
+    other.execute(f"SELECT pg_advisory_lock({wakeup.WAITING})")
+    with transaction.atomic():
+        pid = connection.connection.info.backend_pid
+        transaction.on_commit(lambda: session.execute("SELECT pg_terminate_backend(%s, 5000)", [pid]))
+        publish("default", {"n": 1})
+    connection.close()
+    assert OutboxMessage.objects.count() == 1
+    assert "Hint.give" in caplog.text
 
 
 def test_asking_whether_somebody_waits_keeps_nothing(session: Session) -> None:
