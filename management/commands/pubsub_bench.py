@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from pubsub.bench import consuming, dropping, fanning_out, publishing, rounds, waking
@@ -20,7 +20,7 @@ Table = dict[str, dict[str, float]]
 
 
 MEANINGFUL = {
-    "publish": ("clients", "batch", "payload_bytes", "work_ms", "seconds", "rounds"),
+    "publish": ("clients", "batch", "alone", "payload_bytes", "work_ms", "seconds", "rounds"),
     "consume": ("events", "together", "groups", "consumers", "batch", "payload_bytes", "delivery", "rounds"),
     "fanout": ("writers", "together", "groups", "consumers", "batch", "payload_bytes", "seconds", "rounds"),
     "wake": ("count", "rounds"),
@@ -74,6 +74,11 @@ class Command(BaseCommand):
         publish = subjects.add_parser("publish", help="events published a second")
         publish.add_argument("--clients", type=whole_number(1), default=8, help="publishing processes (default: 8)")
         publish.add_argument("--batch", type=whole_number(1), default=1, help="events in a transaction (default: 1)")
+        publish.add_argument(
+            "--alone",
+            action="store_true",
+            help="events that belong to no transaction: publish_on_commit() outside of any",
+        )
         publish.add_argument("--payload-bytes", type=whole_number(1), default=1024, help="of a payload (default: 1024)")
         publish.add_argument(
             "--work-ms",
@@ -125,6 +130,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         check_alias(options["database"])
+        if options.get("alone") and (options["batch"] > 1 or options["work_ms"] or options["copy"]):
+            raise CommandError("--alone is about single events: it goes with neither --batch, --work-ms nor --copy.")
         if options["subject"] == "drop":
             self._drop(options)
             return
@@ -143,6 +150,7 @@ class Command(BaseCommand):
             batch=options["batch"],
             size=options["payload_bytes"],
             work_ms=options["work_ms"],
+            alone=options["alone"],
         )
         results = rounds.compete(
             [contestant for contestant in every if options["copy"] or contestant.name != "raw copy"],

@@ -1,17 +1,18 @@
 """Publishing, beside the reference loop (a counter locked in each publisher's transaction) and a raw INSERT."""
 
+import functools
 import json
 import random
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import psycopg
 from django.db import connections, transaction
 
-from pubsub import publish, publish_many
+from pubsub import publish, publish_many, publish_on_commit
 from pubsub.sequencing.coordinating import Coordinator
 from pubsub.sequencing.wakeup import dedicated_connection
 
@@ -28,7 +29,10 @@ def payload_of(size: int) -> dict[str, Any]:
     return payload
 
 
-def contestants(*, using: str, batch: int, size: int, work_ms: float) -> list[Contestant]:
+def contestants(*, using: str, batch: int, size: int, work_ms: float, alone: bool = False) -> list[Contestant]:
+    """`alone`: events that belong to no transaction. Who need not open one for them does not."""
+    block: Callable[[], AbstractContextManager[Any]]
+    block = nullcontext if alone else functools.partial(transaction.atomic, using=using)
     payload = payload_of(size)
     text = json.dumps(payload)
 
@@ -55,7 +59,11 @@ def contestants(*, using: str, batch: int, size: int, work_ms: float) -> list[Co
                 business()
             return batch
 
-        return unit
+        def unit_alone() -> int:
+            publish_on_commit(TOPIC, payload, type="order.placed", key="1", using=using)
+            return batch
+
+        return unit_alone if alone else unit
 
     def locked_counter() -> Unit:
         connection = connections[using]
@@ -83,7 +91,7 @@ def contestants(*, using: str, batch: int, size: int, work_ms: float) -> list[Co
         """The same as `raw`, as an application would write it: what Django's own transactions and cursors cost."""
 
         def unit() -> int:
-            with transaction.atomic(using=using), connections[using].cursor() as cursor:
+            with block(), connections[using].cursor() as cursor:
                 if batch == 1:
                     cursor.execute(insert_one, ["1", json.dumps(payload)])
                 else:
@@ -96,9 +104,10 @@ def contestants(*, using: str, batch: int, size: int, work_ms: float) -> list[Co
     def raw() -> Unit:
         connection = open_raw(using)
         keys, texts = [str(n) for n in range(batch)], [text] * batch
+        block: Callable[[], AbstractContextManager[Any]] = nullcontext if alone else connection.transaction
 
         def unit() -> int:
-            with connection.transaction():
+            with block():
                 if batch == 1:
                     connection.execute(insert_one, [keys[0], text])
                 else:

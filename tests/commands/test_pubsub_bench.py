@@ -19,7 +19,13 @@ def test_every_contestant_takes_part_and_nothing_is_left(settings: object) -> No
     options = {"clients": 2, "batch": 3, "seconds": 0.2, "rounds": 1, "copy": True, "format": "json"}
     call_command("pubsub_bench", "publish", stdout=out, **options)
     told = json.loads(out.getvalue())
-    assert told["options"] == {"subject": "publish", "payload_bytes": 1024, "work_ms": 0, **_without(options)}
+    assert told["options"] == {
+        "subject": "publish",
+        "alone": False,
+        "payload_bytes": 1024,
+        "work_ms": 0,
+        **_without(options),
+    }
     assert set(told["results"]) == set(ALL)
     for figures in told["results"].values():
         assert figures["events_per_s"] > 0
@@ -51,6 +57,21 @@ def test_the_text_names_the_ratio() -> None:
     assert lines[0] == "1 clients, 1 events of 1024 bytes a transaction"
     assert [line[:16].strip() for line in lines[2:]] == ["publish", "locked counter", "django insert", "raw insert"]
     assert all(line.endswith("times this") for line in lines[2:])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_events_that_stand_alone() -> None:
+    out = StringIO()
+    call_command("pubsub_bench", "publish", alone=True, clients=2, seconds=0.2, rounds=1, format="json", stdout=out)
+    told = json.loads(out.getvalue())
+    assert told["options"]["alone"] is True
+    assert all(figures["events_per_s"] > 0 for figures in told["results"].values())
+
+
+@pytest.mark.parametrize("options", [{"batch": 2}, {"work_ms": 1}, {"copy": True}])
+def test_what_stands_alone_is_not_one_of_many(options: dict[str, int]) -> None:
+    with pytest.raises(CommandError, match="--alone is about single events"):
+        call_command("pubsub_bench", "publish", alone=True, **options)
 
 
 @pytest.mark.parametrize("subject", ["wake", "latency"])
