@@ -31,7 +31,9 @@ def to_json(field: str, value: Any) -> str:
             _find_fault(field, value)
             or _("%(place)s cannot be written as JSON: %(error)s.") % {"place": field, "error": error}
         ) from error
-    if "\\u0000" in text or not text.isascii() or text.count("[") + text.count("{") > DEEPEST:
+    # Looking for one character first takes a tenth of the time, and most payloads have neither.
+    nested = text.count("{") + (text.count("[") if "[" in text else 0)
+    if ("\\" in text and "\\u0000" in text) or not text.isascii() or nested > DEEPEST:
         # Rare enough to look closely: the escape may also be a backslash of the user's.
         fault = _find_fault(field, value)
         if fault:
