@@ -190,11 +190,13 @@ def test_it_stays_where_it_must_not_run(spark: SparkSession, tmp_path: Path) -> 
         archive_topic(spark, str(tmp_path), "orders")
     Subscription.objects.update(status="ACTIVE")
     other = connection.copy()
+    lock = f"hashtext('{topic} archive') # {groups.FAMILY}"
     try:
         with other.cursor() as cursor:
-            cursor.execute(f"SELECT pg_advisory_lock(hashtext('{topic} archive') # {groups.FAMILY})")
-        with pytest.raises(ArchiveBusy, match="Somebody is archiving"):
-            archive_topic(spark, str(tmp_path), "orders")
+            cursor.execute(f"SELECT pg_advisory_lock({lock})")
+            with pytest.raises(ArchiveBusy, match="Somebody is archiving"):
+                archive_topic(spark, str(tmp_path), "orders")
+            cursor.execute(f"SELECT pg_advisory_unlock({lock})")  # the end of a connection is noticed a moment later
     finally:
         other.close()
     archive_topic(spark, str(tmp_path), "orders")
