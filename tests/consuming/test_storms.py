@@ -160,13 +160,13 @@ def test_sessions_are_cut_off_at_every_stage(delivery: str, wide: str, effects_t
             )
 
     published = storm(cut, delivery=delivery, lease_s=5, seconds=30)
+    blamed = DeadLetter.objects.values_list("c_offset", "exception_class", "exception_message", "attempts")
+    assert list(blamed) == [], "no event is blamed for it"
     done = effects()
     assert set(map(tuple, done)) == set(map(tuple, published))
     if delivery == "transactional":
         assert len(done) == len(published)
     check_order(done, repeats=delivery != "transactional")
-    blamed = DeadLetter.objects.values_list("c_offset", "exception_class", "exception_message", "attempts")
-    assert list(blamed) == [], "no event is blamed for it"
 
 
 @pytest.mark.django_db(transaction=True)
