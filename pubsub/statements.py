@@ -110,16 +110,16 @@ def is_short_way_open(connection: Any) -> bool:
     )
 
 
-def send(connection: Any, statement: bytes, values: Sequence[str | int | None] = ()) -> Answers:
+def send(connection: Any, statement: bytes) -> Answers:
     """The answer to a statement, by the short way. If it is a transaction's first one, BEGIN travels with it.
 
     >>> from django.db import connection, transaction
     >>> with transaction.atomic():
-    ...     send(connection, b"SELECT concat(%b)", [1, None, "'"]).row()
-    ("1'",)
+    ...     send(connection, b"SELECT 'it''s'").row()
+    ("it's",)
     """
     _prepare(connection)
-    return _send(connection, statement, values)
+    return _send(connection, statement)
 
 
 def run(session: psycopg.Connection[Any], text: str) -> Answers:
@@ -135,7 +135,7 @@ def _prepare(connection: Any) -> None:
     connection.ensure_connection()
 
 
-def _send(connection: Any, statement: bytes, values: Sequence[str | int | None]) -> Answers:
+def _send(connection: Any, statement: bytes, values: Sequence[str | int | None] = ()) -> Answers:
     session = connection.connection
     try:
         if values:
