@@ -89,6 +89,10 @@ class Visit:
     def hand_over(self, block: ExitStack, locked: LockedCursor) -> None:
         self._begun = block, locked
 
+    def may_follow(self, passed: int) -> None:
+        """There is more to do here, and it has to be read."""
+        self.goes_on = self._may_go_on(passed, True)
+
     def may_begin_next(self, passed: int) -> bool:
         """Whether another batch is to follow at once, and will need nothing that might fail for a reason of its own:
         what has been committed by then must not seem to have failed."""
@@ -115,7 +119,7 @@ class Hold:
         connection = connections[place.using]
         statements = [_MOVE]
         if guarded:
-            statements.append(load("forget_passed_claim"))
+            statements.append(load("pass_guarded"))
         if self._commits:
             statements.append("COMMIT")
         # What handlers want to be called after the commit may use the database, and must find no transaction there.

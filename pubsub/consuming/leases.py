@@ -2,7 +2,6 @@
 
 import itertools
 import logging
-import random
 import selectors
 import socket
 import threading
@@ -15,16 +14,14 @@ import psycopg
 from django.db import connections
 
 from pubsub.errors import LeaseLost
-from pubsub.sequencing.wakeup import can_listen, dedicated_connection
+from pubsub.sequencing.wakeup import dedicated_connection
 from pubsub.sql import load
 
+from .claims import show_alive
 from .reading import Entry, Place, PlaceKey, Reader
 from .setting_aside import Letters
 
 logger = logging.getLogger("pubsub.leasing")
-
-ALIVE = 0x70756274
-"""The family of advisory locks by which others see that a worker is still connected."""
 
 WAIT_TO_BE_SEEN_S = 1
 """How long a worker waits for that lock before it takes a lease. One that dies without it is believed to live on."""
@@ -36,6 +33,7 @@ class Lease:
 
     place: Place
     epoch: int
+    worker_id: str
     next_offset: int
     """Where the cursor stands."""
     attempt: int
@@ -49,10 +47,24 @@ class Lease:
     """What is tried again, where that is what it was taken for."""
     lost: bool = False
     taken_over: bool = False
+    _is_taken_back: bool = False
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {**self.place.parameters, "epoch": self.epoch, "next_offset": self.next_offset}
+        return {
+            **self.place.parameters,
+            "epoch": self.epoch,
+            "worker_id": self.worker_id,
+            "next_offset": self.next_offset,
+            "taken_over": self.taken_over,
+        }
+
+    def take_attempt_back(self, session: Any) -> None:
+        """On a connection or a cursor. Nobody has died: whoever has the claim now, this attempt at what comes next does
+        not count."""
+        if not self._is_taken_back:
+            session.execute(load("give_claim_back"), self.parameters)
+            self._is_taken_back = True
 
     def all_entries(self) -> Iterator[Entry]:
         """In a transaction that is longer than what was read at first, the rest is read while it is handled.
@@ -140,7 +152,7 @@ class LeaseKeeper:
         while not self._stopping.is_set():
             try:
                 with dedicated_connection(self.using) as connection:
-                    self._show_alive(connection)
+                    self.lock_key = show_alive(connection)
                     self._renew(connection, list(self.held.values()))
                     self._seen.set()
                     while not self._stopping.is_set():
@@ -163,12 +175,6 @@ class LeaseKeeper:
             selector.register(self._bell[1], selectors.EVENT_READ)
             if any(heard is session for heard, _ in selector.select(seconds)):
                 connection.execute("SELECT")
-
-    def _show_alive(self, connection: psycopg.Connection[Any]) -> None:
-        if can_listen(connection):
-            key = random.randrange(2**31)  # noqa: S311
-            connection.execute("SELECT pg_advisory_lock(%s, %s)", [ALIVE, key])
-            self.lock_key = key
 
     def renew(self, lease: Lease) -> None:
         """One that its own thread could not renew in time."""
@@ -204,3 +210,6 @@ class LeaseKeeper:
                 lease.runs_out_at = runs_out_at
             else:
                 lease.lost = True
+                # A handler may take its time to hear of it. Until then others must not think that somebody has died.
+                if lease.letters is None:
+                    lease.take_attempt_back(session)

@@ -11,9 +11,10 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
-from django.db import connections, transaction
+from django.db import Error, connections, transaction
 
 from pubsub.conf import conf
 from pubsub.delivery import Delivery
@@ -21,11 +22,12 @@ from pubsub.errors import LeaseLost, WorkerDied
 from pubsub.sql import load
 
 from . import setting_aside
+from .claims import FoundClaim, find_claim, forget_claim
 from .failures import is_the_handlers
 from .guarding import died, most_attempts, settle, settle_what_is_left
 from .handling import check_left_outside, connect_anew, handle, was_closed
 from .holding import lock_cursor
-from .leases import ALIVE, Lease, LeaseKeeper
+from .leases import Lease, LeaseKeeper
 from .reading import BatchOfEntries, Entry, Place, PublishedTogether, Reader, by_transaction
 from .transactional import Batch
 
@@ -60,7 +62,7 @@ class Leaseholder:
             done = self._handle(lease, batch_size)
         except LeaseLost as error:
             logger.warning("%s", error, extra=place.facts)
-            settle(place, lambda: self._take_attempt_back(lease))
+            self._settle_attempt(lease)
             return Batch()
         finally:
             self._keeper.held.pop(place.key, None)
@@ -71,41 +73,54 @@ class Leaseholder:
         self._keeper.wait_until_seen()
 
     def _take(self, place: Place, batch_size: int) -> Lease | None:
+        lease = None
+        try:
+            with transaction.atomic(using=place.using), connections[place.using].cursor() as cursor:
+                lease = self._claim_next(cursor, place, batch_size)
+        except Error:
+            if lease and place.declared.delivery is not Delivery.AT_MOST_ONCE:
+                # It may have been taken: the answer to the COMMIT is what got lost.
+                self._settle_attempt(lease)
+            raise
+        if lease:
+            self._keeper.held[place.key] = lease
+        return lease
+
+    def _claim_next(self, cursor: Any, place: Place, batch_size: int) -> Lease | None:
         at_most_once = place.declared.delivery is Delivery.AT_MOST_ONCE
-        with transaction.atomic(using=place.using), connections[place.using].cursor() as cursor:
-            held = lock_cursor(cursor, place)
-            claim = self._find_claim(cursor, place) if held else None
-            if held is None or (claim and claim.is_alive):
-                return None
-            if claim and at_most_once:
-                self._give_up(cursor, place, claim)
-                claim = None
-            if place.declared.on_failure == "stop" and setting_aside.has_open(place):
-                return None
-            # What a worker died of is found by going on one publisher's transaction at a time.
-            attempt = claim.attempts + 1 if claim and claim.first_offset >= held.next_offset else 1
-            most = place.chunk(batch_size) - at_most_once
-            reader = Reader(place, held.next_position, most)
-            entries = list(itertools.islice(BatchOfEntries(reader, 1 if claim else batch_size), most))
-            if not entries:
-                cursor.execute(load("forget_claim"), place.parameters)
-                return None
-            lease = Lease(
-                place=place,
-                epoch=held.epoch + 1,
-                next_offset=held.next_offset,
-                attempt=attempt,
-                entries=entries,
-                is_whole=at_most_once or len(entries) < most,
-                runs_out_at=time.monotonic() + self.lease_s,
-                renew=self._keeper.renew,
-                taken_over=claim is not None,
-            )
-            last = max(entries[-1].offset, claim.last_offset if claim else 0)
-            self._claim(cursor, lease, first=entries[0].offset, last=last)
-            if at_most_once:
-                self._move(cursor, lease, entries[-1], len(entries), keep=True, keep_range=True)
-        self._keeper.held[place.key] = lease
+        held = lock_cursor(cursor, place)
+        claim = find_claim(cursor, place, self.worker_id) if held else None
+        if held is None or (claim and claim.is_alive):
+            return None
+        if claim and at_most_once:
+            self._give_up(cursor, place, claim)
+            claim = None
+        if place.declared.on_failure == "stop" and setting_aside.has_open(place):
+            return None
+        # What a worker died of is found by going on one publisher's transaction at a time.
+        attempt = claim.attempts + 1 if claim and claim.first_offset >= held.next_offset else 1
+        most = place.chunk(batch_size) - at_most_once
+        reader = Reader(place, held.next_position, most)
+        entries = list(itertools.islice(BatchOfEntries(reader, 1 if claim else batch_size), most))
+        if not entries:
+            forget_claim(cursor, place)
+            return None
+        lease = Lease(
+            place=place,
+            epoch=held.epoch + 1,
+            worker_id=self.worker_id,
+            next_offset=held.next_offset,
+            attempt=attempt,
+            entries=entries,
+            is_whole=at_most_once or len(entries) < most,
+            runs_out_at=time.monotonic() + self.lease_s,
+            renew=self._keeper.renew,
+            taken_over=claim is not None,
+        )
+        last = max(entries[-1].offset, claim.last_offset if claim else 0)
+        self._claim(cursor, lease, first=entries[0].offset, last=last)
+        if at_most_once:
+            self._move(cursor, lease, entries[-1], len(entries), keep=True, keep_range=True)
         return lease
 
     def _handle(self, lease: Lease, batch_size: int) -> Batch:
@@ -261,9 +276,11 @@ class Leaseholder:
                 self._move(cursor, lease, last, count, keep=False)
 
     def _take_attempt_back(self, lease: Lease) -> None:
-        """Nobody has died: whoever holds the lease now, this attempt at what comes next does not count."""
         with connections[lease.place.using].cursor() as cursor:
-            cursor.execute(load("give_claim_back"), lease.parameters)
+            lease.take_attempt_back(cursor)
+
+    def _settle_attempt(self, lease: Lease) -> None:
+        settle(lease.place, lambda: self._take_attempt_back(lease))
 
     def _move(
         self, cursor: Any, lease: Lease, last: Entry, count: int, *, keep: bool, keep_range: bool = False
@@ -277,7 +294,6 @@ class Leaseholder:
                 "count": count,
                 "keep": keep,
                 "keep_range": keep_range,
-                "taken_over": lease.taken_over,
             },
         )
         if cursor.fetchone() != (1,):
@@ -287,11 +303,6 @@ class Leaseholder:
             )
         lease.next_offset = last.offset + 1
 
-    def _find_claim(self, cursor: Any, place: Place) -> "FoundClaim | None":
-        cursor.execute(load("find_claim"), {**place.parameters, "worker_id": self.worker_id, "family": ALIVE})
-        row = cursor.fetchone()
-        return FoundClaim(*row) if row else None
-
     def _claim(self, cursor: Any, lease: Lease, *, first: int, last: int) -> None:
         cursor.execute(
             load("take_claim"),
@@ -299,14 +310,13 @@ class Leaseholder:
                 **lease.parameters,
                 "first_offset": first,
                 "last_offset": last,
-                "worker_id": self.worker_id,
                 "lock_key": self._keeper.lock_key,
                 "attempts": lease.attempt,
                 "lease_s": self.lease_s,
             },
         )
 
-    def _give_up(self, cursor: Any, place: Place, claim: "FoundClaim") -> None:
+    def _give_up(self, cursor: Any, place: Place, claim: FoundClaim) -> None:
         """What a dead worker had in hand may have been handled. It is not handled again; people may look at it."""
         cursor.execute(load("positions_of_offsets"), {**place.parameters, **claim._asdict()})
         first, last = cursor.fetchone()
@@ -320,38 +330,23 @@ class Leaseholder:
                 ),
                 attempts=1,
             )
-        cursor.execute(load("forget_claim"), place.parameters)
+        forget_claim(cursor, place)
 
     def retry_due(self, place: Place, *, at_once: int) -> int:
         """Tries the transaction again that has waited longest for it. Returns how many events were tried."""
         self._prepare(place)
-        with transaction.atomic(using=place.using), connections[place.using].cursor() as cursor:
-            held = lock_cursor(cursor, place)
-            if held is None:
-                return 0
-            claim = self._find_claim(cursor, place)
-            if claim and claim.is_alive:
-                return 0
-            if claim and place.declared.delivery is Delivery.AT_MOST_ONCE:
-                self._give_up(cursor, place, claim)
-            elif claim and claim.first_offset >= held.next_offset and place.declared.on_failure != "stop":
-                return 0  # somebody has died here: that comes first
-            letters = setting_aside.expect_the_worst(cursor, place)
-            if not letters:
-                return 0
-            first, last = letters.ends
-            lease = Lease(
-                place=place,
-                epoch=held.epoch + 1,
-                next_offset=held.next_offset,
-                attempt=letters.attempts + 1,
-                entries=[],
-                letters=letters,
-                is_whole=True,
-                runs_out_at=time.monotonic() + self.lease_s,
-                renew=self._keeper.renew,
-            )
-            self._claim(cursor, lease, first=first.offset, last=last.offset)
+        due = None
+        try:
+            with transaction.atomic(using=place.using), connections[place.using].cursor() as cursor:
+                due = self._claim_due(cursor, place)
+        except Error:
+            if due:
+                # It may have been taken: the answer to the COMMIT is what got lost.
+                settle(place, partial(self._end_retry, *due, counts=False))
+            raise
+        if due is None:
+            return 0
+        lease, letters = due
         self._keeper.held[place.key] = lease
         error: BaseException | None = None
         try:
@@ -359,34 +354,64 @@ class Leaseholder:
             check_left_outside(place.using)
         except LeaseLost as lost:
             logger.warning("%s", lost, extra=place.facts)
+            settle(place, partial(self._end_retry, *due, counts=False))
             return 0
         except BaseException as raised:
             if not _is_the_handlers(raised, place):
-                settle(place, lambda: self._end_retry(lease, letters, None, counts=False))
+                settle(place, partial(self._end_retry, *due, counts=False))
                 raise
             error = raised
             connect_anew(place.using)
         finally:
             self._keeper.held.pop(place.key, None)
         try:
-            self._end_retry(lease, letters, error)
+            self._end_retry(*due, error)
         except Exception:
             logger.debug("%s: noting what became of a retry on another connection", place, exc_info=True)
-            settle(place, lambda: self._end_retry(lease, letters, error))
+            settle(place, partial(self._end_retry, *due, error))
         return len(letters)
 
+    def _claim_due(self, cursor: Any, place: Place) -> tuple[Lease, setting_aside.Letters] | None:
+        held = lock_cursor(cursor, place)
+        claim = find_claim(cursor, place, self.worker_id) if held else None
+        if held is None or (claim and claim.is_alive):
+            return None
+        if claim and place.declared.delivery is Delivery.AT_MOST_ONCE:
+            self._give_up(cursor, place, claim)
+        elif claim and claim.first_offset >= held.next_offset and place.declared.on_failure != "stop":
+            return None  # somebody has died here: that comes first
+        letters = setting_aside.expect_the_worst(cursor, place)
+        if not letters:
+            return None
+        first, last = letters.ends
+        lease = Lease(
+            place=place,
+            epoch=held.epoch + 1,
+            worker_id=self.worker_id,
+            next_offset=held.next_offset,
+            attempt=letters.attempts + 1,
+            entries=[],
+            letters=letters,
+            is_whole=True,
+            runs_out_at=time.monotonic() + self.lease_s,
+            renew=self._keeper.renew,
+        )
+        self._claim(cursor, lease, first=first.offset, last=last.offset)
+        return lease, letters
+
     def _end_retry(
-        self, lease: Lease, letters: setting_aside.Letters, error: BaseException | None, *, counts: bool = True
+        self, lease: Lease, letters: setting_aside.Letters, error: BaseException | None = None, *, counts: bool = True
     ) -> None:
         place = lease.place
         ids = letters.ids
         with transaction.atomic(using=place.using), connections[place.using].cursor() as cursor:
             cursor.execute(load("drop_claim"), lease.parameters)
-            if not cursor.rowcount:
+            if counts and not cursor.rowcount:
                 logger.warning(
                     "%s: another worker has taken over; this attempt does not count", place, extra=place.facts
                 )
-            elif not counts:
+                counts = False
+            if not counts:
                 setting_aside.take_worst_back(place, ids, lease.attempt)
             elif still_there := setting_aside.lock_due(cursor, place, ids):
                 if error:
@@ -397,12 +422,3 @@ class Leaseholder:
 
 def _is_the_handlers(error: BaseException, place: Place) -> bool:
     return is_the_handlers(error) or (isinstance(error, Exception) and was_closed(place.using))
-
-
-class FoundClaim(NamedTuple):
-    """A claim that is there already: of a worker that lives, or of one that has fallen silent."""
-
-    is_alive: bool
-    attempts: int
-    first_offset: int
-    last_offset: int

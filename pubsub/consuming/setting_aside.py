@@ -143,15 +143,15 @@ def retry_due(place: Place, *, at_once: int, suspect: bool = False) -> int:
     settle_what_is_left(place)
     ids = None
     attempts = 0
-    if suspect:
-        with transaction.atomic(using=using), connections[using].cursor() as cursor:
-            if lock_cursor(cursor, place) is None:
-                return 0
-            expected = expect_the_worst(cursor, place)
-            ids = expected.ids
-            attempts = expected.attempts + 1
     letters = Letters(place, [])
     try:
+        if suspect:
+            with transaction.atomic(using=using), connections[using].cursor() as cursor:
+                if lock_cursor(cursor, place) is None:
+                    return 0
+                expected = expect_the_worst(cursor, place)
+                ids = expected.ids
+                attempts = expected.attempts + 1
         with transaction.atomic(using=using), connections[using].cursor() as cursor:
             letters = lock_due(cursor, place, ids) if lock_cursor(cursor, place) else letters
             if not letters:

@@ -16,8 +16,9 @@ from django.db import connections, transaction
 from pubsub.sql import load
 from pubsub.transactions import make_hooks_robust
 
-from . import guarding, setting_aside
+from . import setting_aside
 from .failures import is_the_handlers
+from .guarding import Guard, settle_what_is_left
 from .handling import check_still_in_transaction, handle, in_our_transaction, was_lost
 from .holding import Visit, holding
 from .reading import BatchOfEntries, Entry, Place, PublishedTogether, Reader, by_transaction
@@ -51,38 +52,42 @@ class Spoiled(Exception):
         self.error = error
 
 
-def consume(
-    place: Place, batch_size: int, *, worker_id: str = "", suspect: bool = False, visit: Visit | None = None
-) -> Batch:
+def consume(place: Place, batch_size: int, *, guard: Guard | None = None, visit: Visit | None = None) -> Batch:
     """Handles the next batch of a partition; nothing where another worker has it. A visit makes it one of several.
 
     A batch ends with a publisher's transaction, never inside one. If anything in it fails, it is run again transaction
-    by transaction, so that only those that fail are set aside. Where a worker seems to have died of an event
-    (`suspect`), one transaction is handled, and the attempt is counted before.
+    by transaction, so that only those that fail are set aside. On its guard, where a worker seems to have died of an
+    event, it handles one transaction, and counts the attempt before.
     """
-    guarding.settle_what_is_left(place)
-    one_by_one = OneByOne(place=place, at_once=batch_size)
-    if suspect:
-        guarded = guarding.count_attempt(place, batch_size, worker_id)
-        if guarded is None:
-            return Batch()
-        one_by_one.attempt, one_by_one.deadly = guarded.attempt, guarded.deadly
-        done = Batch()
-        try:
-            done = _one_by_one(place, 1, one_by_one, guarded=True)
-        finally:
-            if not done.passed:
-                guarding.uncount_attempt(place, guarded)
-        return done
+    settle_what_is_left(place)
+    visit = visit or Visit(place, batch_size)
+    if guard:
+        return _guardedly(place, batch_size, guard, visit)
     if not (place.parks_keys and setting_aside.has_open(place)):
         try:
-            visit = visit or Visit(place, batch_size)
             return _in_one_transaction(place, batch_size, lambda batch: _all_at_once(place, batch, batch_size), visit)
         except BaseException as error:
             if not is_the_handlers(error):
                 raise
             logger.debug("a batch of %s failed; trying its transactions one by one", place, exc_info=True)
-    return _one_by_one(place, batch_size, one_by_one)
+    return _one_by_one(place, batch_size, OneByOne(place=place, at_once=batch_size))
+
+
+def _guardedly(place: Place, batch_size: int, guard: Guard, visit: Visit) -> Batch:
+    visit.goes_on = False
+    guarded = guard.count(batch_size)
+    if guarded is None:
+        return Batch()
+    one_by_one = OneByOne(place=place, at_once=batch_size, attempt=guarded.attempt, deadly=guarded.deadly)
+    done = Batch()
+    try:
+        done = _one_by_one(place, 1, one_by_one, guarded=True)
+    finally:
+        if not done.passed:
+            guard.take_back(guarded)
+    if done.last and done.last.offset < guarded.last_offset:
+        visit.may_follow(done.passed)
+    return done
 
 
 def _one_by_one(place: Place, batch_size: int, one_by_one: "OneByOne", *, guarded: bool = False) -> Batch:

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -29,9 +29,10 @@ from pubsub.statements import rendered, send
 from pubsub.subscriptions.declaring import Declaration, enrol, of_topics
 
 from . import setting_aside
+from .claims import ALIVE
 from .failures import is_transient
+from .guarding import Guard, show_that_nobody_died
 from .holding import Visit
-from .leases import ALIVE
 from .leasing import Leaseholder
 from .reading import Place, PlaceKey
 from .transactional import Batch, consume
@@ -327,10 +328,10 @@ class Worker:
         visit = Visit(work.place, self.batch_size, may_go_on=may_go_on)
         told: list[tuple[Batch, dict[str, Any]]] = []
         try:
-            with visit:
-                did_something = self._handle_batch(work, visit, told)
+            with visit, self._on_guard(work) as guard:
+                did_something = self._handle_batch(work, visit, guard, told)
                 while visit.goes_on and not self._stopping.is_set():
-                    self._handle_batch(replace(work, has_due=False), visit, told)
+                    self._handle_batch(replace(work, has_due=False), visit, guard, told)
         except Exception as error:
             if self.drain and not is_transient(error):
                 raise
@@ -339,6 +340,8 @@ class Worker:
                 rest_s = min(self.wait_period_s * 2 ** (failures - 1), LONGEST_BACKOFF_S)
                 self._resting[key] = time.monotonic() + rest_s
             self._give_up_connection(error, f"{work.place} rests for {rest_s:.1f} s")
+            if work.place.declared.delivery is Delivery.TRANSACTIONAL and not work.suspect:
+                show_that_nobody_died(work.place)
             return False
         finally:
             with self._lock:
@@ -359,10 +362,19 @@ class Worker:
             self._resting.pop(key, None)
         return did_something
 
-    def _handle_batch(self, work: Work, visit: Visit, told: list[tuple[Batch, dict[str, Any]]]) -> bool:
+    def _on_guard(self, work: Work) -> AbstractContextManager[Guard | None]:
+        """Where a worker seems to have died, unless a transaction is open in which this one would take all with it."""
+        leased = work.place.declared.delivery is not Delivery.TRANSACTIONAL
+        if leased or not (work.suspect and work.has_new) or connections[self.using].in_atomic_block:
+            return nullcontext()
+        return closing(Guard(work.place, self.worker_id))
+
+    def _handle_batch(
+        self, work: Work, visit: Visit, guard: Guard | None, told: list[tuple[Batch, dict[str, Any]]]
+    ) -> bool:
         """Says whether there was anything to do."""
         begun = time.monotonic()
-        batch = self._batch_of(work, visit)
+        batch = self._batch_of(work, visit, guard)
         with self._lock:
             self.passed += batch.passed
             self.failed += batch.failed
@@ -380,7 +392,7 @@ class Worker:
             told.append((batch, facts))
         return batch.did_something
 
-    def _batch_of(self, work: Work, visit: Visit) -> Batch:
+    def _batch_of(self, work: Work, visit: Visit, guard: Guard | None) -> Batch:
         place = work.place
         retried = 0
         leased = place.declared.delivery is not Delivery.TRANSACTIONAL
@@ -394,10 +406,7 @@ class Worker:
         size = self.batch_size
         if self.max_messages:
             size = max(1, min(size, self.max_messages - self.passed))
-        if leased:
-            batch = self._leases.consume(place, size)
-        else:
-            batch = consume(place, size, worker_id=self.worker_id, suspect=work.suspect, visit=visit)
+        batch = self._leases.consume(place, size) if leased else consume(place, size, guard=guard, visit=visit)
         return Batch(passed=batch.passed, failed=batch.failed, last=batch.last, retried=retried)
 
     def _show_life(self) -> None:

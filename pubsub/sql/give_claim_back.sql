@@ -1,10 +1,10 @@
--- Gives a lease back under which nothing was handled, through no fault of the events: the attempt does not count. The
+-- Gives a claim back under which nothing was handled, through no fault of the events: the attempt does not count. The
 -- range of a worker that died before stays one. Where another worker has taken over already, and stands before the same
 -- event, it has counted an attempt too many.
 WITH gone AS (
     DELETE FROM consumer_claims
     WHERE group_id = %(group_id)s AND topic_id = %(topic_id)s AND partition_id = %(partition_id)s
-      AND epoch = %(epoch)s AND attempts <= 1
+      AND epoch = %(epoch)s AND worker_id = %(worker_id)s AND NOT %(taken_over)s
 )
 UPDATE consumer_claims AS claim
 SET attempts = claim.attempts - 1,
@@ -12,5 +12,5 @@ SET attempts = claim.attempts - 1,
 FROM consumer_offsets AS place
 WHERE (claim.group_id, claim.topic_id, claim.partition_id) = (%(group_id)s, %(topic_id)s, %(partition_id)s)
   AND (place.group_id, place.topic_id, place.partition_id) = (claim.group_id, claim.topic_id, claim.partition_id)
-  AND claim.attempts > 1
-  AND (claim.epoch = %(epoch)s OR claim.epoch > %(epoch)s AND place.next_offset = %(next_offset)s)
+  AND (claim.epoch = %(epoch)s AND claim.worker_id = %(worker_id)s AND %(taken_over)s AND claim.attempts > 0
+       OR claim.epoch > %(epoch)s AND place.next_offset = %(next_offset)s AND claim.attempts > 1)

@@ -15,7 +15,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from pubsub import publish, publish_many
-from pubsub.consuming.leases import ALIVE
+from pubsub.consuming.claims import ALIVE
 from pubsub.consuming.leasing import Leaseholder
 from pubsub.consuming.reading import Place
 from pubsub.models import Claim, ConsumerLag, ConsumerOffset, DeadLetter, Topic

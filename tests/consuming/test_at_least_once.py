@@ -6,10 +6,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from psycopg.errors import AdminShutdown, DeadlockDetected
 
 from pubsub import Backoff, Delivery, Event, Reject, RetryLater
+from pubsub.consuming import setting_aside
 from pubsub.consuming.leases import Lease
 from pubsub.dead_letters import verbs
 from pubsub.errors import LeaseLost
@@ -30,6 +31,7 @@ from .helpers import (
     states,
     wait_until,
 )
+from .relay import TheFirstWith, losing
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work")]
 
@@ -288,6 +290,79 @@ def test_one_that_lives_and_has_lost_its_lease_has_not_died_of_the_event(outcome
         else:
             assert first.consume(place, 10).passed == 0
         assert claims() == [(1, 1, attempts)], "the attempt of the one that lives does not count"
+
+
+def test_a_handler_that_takes_its_time_is_not_counted_as_dead_meanwhile() -> None:
+    publish_each(1)
+    number()
+    seen: list[Any] = []
+
+    def slow(event: Event) -> None:
+        Claim.objects.update(expires_at="2000-01-01T00:00:00Z", lock_key=None, attempts=2)
+        assert second._take(place, 10)
+        first._keeper.renew(first._keeper.held[place.key])
+        seen.extend(claims())
+
+    place = place_of(leased(slow))
+    with leaseholder("first", renews=False) as first, leaseholder("second", renews=False) as second:
+        assert first.consume(place, 10).passed == 0
+    assert seen == [(1, 1, 2)], "it has told at once that it lives, and not when it was done"
+    assert claims() == [(1, 1, 2)], "and only once"
+
+
+def test_one_who_does_not_hear_that_it_has_a_lease_gives_it_back() -> None:
+    publish_each(1)
+    number()
+    handler = Recorder()
+    place = place_of(leased(handler))
+    lost = TheFirstWith(b"COMMIT")
+    with leaseholder("one", renews=False) as one, losing(lost):
+        with pytest.raises(OperationalError):
+            one.consume(place, 10)
+        assert (lost.lost, claims()) == (1, [])
+        assert one.consume(place, 10).passed == 1
+    assert [event.attempt for event in handler.events] == [1]
+
+
+@pytest.mark.parametrize("delivery", [Delivery.TRANSACTIONAL, Delivery.AT_LEAST_ONCE])
+def test_one_who_does_not_hear_that_it_may_try_again_has_not_tried(delivery: Delivery) -> None:
+    publish_each("bad")
+    fails = True
+    handler = Recorder(fails=lambda event: fails)
+    declaration = leased(handler, retry=[0], delivery=delivery)
+    with leaseholder("one", renews=False) as one:
+        drain(declaration, max_messages=1)
+        place = place_of(declaration)
+        fails = False
+        lost = TheFirstWith(b"COMMIT")
+        with losing(lost), pytest.raises(OperationalError):
+            if delivery is Delivery.TRANSACTIONAL:
+                setting_aside.retry_due(place, at_once=10, suspect=True)
+            else:
+                one.retry_due(place, at_once=10)
+        assert lost.lost == 1
+        letter = DeadLetter.objects.get()
+        assert (letter.state, letter.attempts, claims()) == ("retrying", 1, [])
+        assert letter.exception_class == "builtins.ValueError"
+        assert Attempt.objects.count() == 1
+
+
+def test_a_retry_that_loses_its_lease_is_due_again() -> None:
+    publish_each("bad")
+    fails = True
+
+    def handler(event: Event) -> None:
+        if fails:
+            raise ValueError
+        Claim.objects.all().delete()
+
+    declaration = leased(handler, retry=[0])
+    drain(declaration, max_messages=1)
+    fails = False
+    with leaseholder("one", renews=False) as one:
+        one.retry_due(place_of(declaration), at_once=10)
+    letter = DeadLetter.objects.get()
+    assert (letter.state, letter.attempts, letter.exception_class) == ("retrying", 1, "builtins.ValueError")
 
 
 def test_a_lost_lease_changes_no_count_where_the_place_has_moved_on() -> None:

@@ -1,5 +1,7 @@
 """Events that kill: each ends as a dead letter after a few workers, and takes no other event with it."""
 
+import random
+from contextlib import AbstractContextManager, closing
 from typing import Any
 
 import psycopg
@@ -7,13 +9,17 @@ import pytest
 from django.db import connection, transaction
 from psycopg.errors import AdminShutdown
 
-from pubsub import Event
-from pubsub.consuming.guarding import MOST_DEATHS, count_attempt
+from pubsub import Delivery, Event
+from pubsub.consuming.guarding import MOST_DEATHS, Guard
+from pubsub.consuming.reading import Place
+from pubsub.consuming.worker import Worker
 from pubsub.dead_letters import verbs
 from pubsub.models import Attempt, Claim, DeadLetter
 
 from ..handlers import Recorder, declare, drain
+from ..sequencing.pgbouncer import through_pooler as through_pooler
 from .helpers import (
+    Running,
     claims,
     connection_parameters,
     consumer,
@@ -25,7 +31,9 @@ from .helpers import (
     publish_each,
     publish_together,
     states,
+    wait_until,
 )
+from .relay import TheFirstWith, losing
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work")]
 
@@ -130,6 +138,19 @@ def test_a_database_that_fails_again_and_again_is_no_death() -> None:
     assert (lag(), claims()) == (0, [])
 
 
+def test_nor_does_it_put_anybody_on_guard() -> None:
+    publish_each(1, 2)
+    seen: list[Any] = []
+
+    def handler(event: Event) -> None:
+        seen.append(claims())
+        if len(seen) == 1:
+            raise AdminShutdown
+
+    drain(declare(handler, topic="work"), wait_period_ms=1)
+    assert seen == [[], [], []]
+
+
 def test_nor_while_an_event_is_tried_again() -> None:
     publish_each("bad")
     attempts: list[int] = []
@@ -188,21 +209,107 @@ def test_nor_is_one_that_the_handler_hides(raises: bool) -> None:
     assert not DeadLetter.objects.exists()
 
 
-def test_an_attempt_that_was_counted_and_not_made_is_counted_back() -> None:
+def guard_of(place: Place, worker: str) -> AbstractContextManager[Guard]:
+    return closing(Guard(place, worker))
+
+
+def test_while_one_is_at_it_nobody_else_counts() -> None:
     publish_each(1)
     number()
     place = place_of(declare(Recorder(), topic="work"))
-    from pubsub.consuming.guarding import uncount_attempt
+    with guard_of(place, "one") as one, guard_of(place, "two") as two:
+        counted = one.count(10)
+        assert counted
+        assert two.count(10) is None
+        assert [work["is_taken"] for work in look_for_work(place.declared, "two")] == [True]
+        one.take_back(counted)
+        assert claims() == []
+        again = two.count(10)
+        assert again
+        assert (again.attempt, claims()) == (1, [(1, 1, 1)])
 
-    first = count_attempt(place, 10, "one")
-    second = count_attempt(place, 10, "two")
-    assert first
-    assert second
-    assert [first.attempt, second.attempt] == [1, 2]
-    uncount_attempt(place, first)
-    assert claims() == [(1, 1, 1)], "the one that lives takes its own back, though another has counted since"
-    uncount_attempt(place, second)
-    assert claims() == [(1, 1, 0)]
+
+@pytest.mark.usefixtures("through_pooler")
+def test_nor_behind_a_pooler_though_there_it_does_not_show_who_lives() -> None:
+    publish_each(1)
+    number()
+    place = place_of(declare(Recorder(), topic="work"))
+    with guard_of(place, "two") as two:
+        with guard_of(place, "one") as one:
+            assert one.count(10)
+            assert two.count(10) is None
+        assert two.count(10) is None, "it may only have been slow"
+        Claim.objects.update(expires_at="2000-01-01T00:00:00Z")
+        counted = two.count(10)
+        assert counted
+        assert counted.attempt == 2
+
+
+def test_a_dead_ones_attempt_counts() -> None:
+    publish_each(1)
+    number()
+    place = place_of(declare(Recorder(), topic="work"))
+    with guard_of(place, "two") as two:
+        with guard_of(place, "one") as one:
+            assert one.count(10)
+        wait_until(lambda: not look_for_work(place.declared, "two")[0]["is_taken"], "the server has noticed")
+        counted = two.count(10)
+        assert counted
+        assert (counted.attempt, claims()) == (2, [(1, 1, 2)])
+
+
+def test_one_who_was_cut_off_takes_its_own_back_though_another_has_counted_since() -> None:
+    publish_each(1)
+    number()
+    place = place_of(declare(Recorder(), topic="work"))
+    with guard_of(place, "one") as one, guard_of(place, "two") as two:
+        first = one.count(10)
+        assert first
+        with psycopg.connect(**connection_parameters(), autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 5000)", [one._session.info.backend_pid])
+        second = two.count(10)
+        assert second
+        assert second.attempt == 2
+        one.take_back(first)
+        assert claims() == [(1, 1, 1)]
+        two.take_back(second)
+        assert claims() == [(1, 1, 0)], "what one may have had in hand is still watched"
+
+
+def test_one_who_does_not_hear_that_it_has_counted_takes_it_back() -> None:
+    publish_each(1)
+    number()
+    place = place_of(declare(Recorder(), topic="work"))
+    lost = TheFirstWith(b"COMMIT")
+    with losing(lost), guard_of(place, "one") as one:
+        with pytest.raises(psycopg.OperationalError):
+            one.count(10)
+        assert lost.lost == 1
+        assert claims() == []
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
+def test_many_workers_that_all_live_blame_no_event(delivery: str) -> None:
+    chance = random.Random(5)
+
+    def handler(event: Event) -> None:
+        if chance.random() < 0.3:
+            raise AdminShutdown
+
+    declaration = declare(handler, topic="work", delivery=Delivery(delivery))
+    place_of(declaration)
+    publish_each(*range(50))
+    number()
+    workers = [Worker([declaration], using="default", wait_period_ms=5, listen=False) for _ in range(12)]
+    running = [Running(worker.run) for worker in workers]
+    try:
+        wait_until(lambda: lag() == 0 and not claims(), "all is handled", 60)
+    finally:
+        for worker in workers:
+            worker.stop()
+    for each in running:
+        each.result()
+    assert not DeadLetter.objects.exists()
 
 
 def test_the_guard_ends_behind_what_the_dead_worker_may_have_had() -> None:
@@ -212,7 +319,8 @@ def test_the_guard_ends_behind_what_the_dead_worker_may_have_had() -> None:
     declaration = declare(handler, topic="work")
     place = place_of(declaration)
     abort_with_the_place_locked()
-    assert count_attempt(place, 4, "died")
+    with guard_of(place, "died") as dying:
+        assert dying.count(4)
     assert claims() == [(1, 4, 1)]
     seen: list[list[tuple[int, int, int]]] = []
 
