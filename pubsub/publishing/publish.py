@@ -7,6 +7,7 @@ import datetime as dt
 import difflib
 import functools
 import itertools
+import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -32,7 +33,10 @@ _INSERT_DELAYED = (
     f"INSERT INTO outbox_delayed_message (deliver_at, event_id, {', '.join(_COLUMNS)}) "  # noqa: S608
     f"VALUES (%s, %s{', %s' * len(_COLUMNS)})"
 )
-_COPY = f"COPY outbox_message_t ({', '.join(_COLUMNS)}) FROM STDIN"
+# PostgreSQL stores many copied rows at once, unless a default could be another one for each.
+_COPY = f"COPY outbox_message_t (event_id, created_at, {', '.join(_COLUMNS)}) FROM STDIN"
+_NOW = "SELECT to_json(clock_timestamp()) #>> '{}'"
+"""In a form that can be read again whatever the session's DateStyle is."""
 
 _OPTIONS = ("payload", "type", "key", "host_id", "user_id", "metadata", "deliver_at", "dedup_key", "to_group")
 _KNOWN_OPTIONS = frozenset(_OPTIONS)
@@ -122,9 +126,7 @@ def publish_many(topic: str, events: Iterable[Mapping[str, Any]], *, using: str 
         for plain, run in itertools.groupby(checked(), key=_is_plain):
             if plain:
                 for batch in batches(run):
-                    with connection.wrap_database_errors, cursor.copy(_COPY) as copy:
-                        for event in batch:
-                            copy.write_row(event.row)
+                    _copy(connection, cursor, batch)
                 wakeup.after_commit(connection)
             else:
                 for event in run:
@@ -311,6 +313,14 @@ def _write(connection: Any, event: _Checked) -> uuid.UUID:
     return event_id
 
 
+def _copy(connection: Any, cursor: Any, events: Iterable[_Checked]) -> None:
+    cursor.execute(_NOW)
+    (now,) = cursor.fetchone()
+    with connection.wrap_database_errors, cursor.copy(_COPY) as copy:
+        for event_id, event in zip(_random_ids(), events, strict=False):
+            copy.write_row((event_id, now, *event.row))
+
+
 def _write_alone(connection: Any, event: _Checked) -> None:
     """In a transaction of its own. A statement is one, in one round trip."""
     if _is_plain(event) and connection.get_autocommit():
@@ -336,6 +346,19 @@ def _first_of_key(connection: Any, topic_number: int, dedup_key: str, event_id: 
                 if found:
                     return uuid.UUID(str(found[0]))
             # Somebody took the key between the two statements: the first one finds it now.
+
+
+def _random_ids() -> Iterator[str]:
+    """UUIDs of version 4, as many as are wanted, as PostgreSQL reads them. Takes a quarter of uuid4()'s time.
+
+    >>> uuid.UUID(next(_random_ids())).version
+    4
+    """
+    while True:
+        digits = os.urandom(16 * 512).hex()
+        for begin in range(0, len(digits), 32):
+            one = digits[begin : begin + 32]
+            yield f"{one[:12]}4{one[13:16]}{'89ab'[int(one[16], 16) & 3]}{one[17:]}"
 
 
 def _is_plain(event: _Checked) -> bool:

@@ -301,6 +301,22 @@ def test_publish_many_holds_a_few_events_in_memory_only(monkeypatch: pytest.Monk
     assert OutboxMessage.objects.count() == 7
 
 
+@pytest.mark.parametrize("style", ["ISO, MDY", "German", "SQL, DMY"])
+def test_publish_many_gives_each_event_an_id_of_its_own_and_the_time(style: str) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        (before,) = cursor.fetchone()
+        cursor.execute("SELECT set_config('datestyle', %s, true)", [style])
+        publish_many("default", [{"payload": n} for n in range(1200)])
+        cursor.execute("SELECT set_config('datestyle', 'ISO', true)")
+        cursor.execute("SELECT clock_timestamp()")
+        (after,) = cursor.fetchone()
+    ids, times = zip(*OutboxMessage.objects.values_list("event_id", "created_at"), strict=True)
+    assert len(set(ids)) == 1200
+    assert {(id_.version, id_.variant) for id_ in ids} == {(4, uuid.RFC_4122)}
+    assert before < min(times) <= max(times) < after
+
+
 def test_publish_many_names_the_bad_event_and_leaves_none() -> None:
     good = {"payload": "tab\t newline\n backslash \\ and \\N"}
     with transaction.atomic():
