@@ -36,9 +36,10 @@ def compare(
     Ours ends where another process is told that the log has grown, or, `to_handler`, where a handler is called.
     """
     name_of_ours, measure_ours = ("latency", _handled) if to_handler else ("wake", _published)
-    measured: dict[str, list[float]] = {name_of_ours: [], "bare notify": []}
+    contestants = {name_of_ours: measure_ours, "bare notify": _notified, "there and back": _answered}
+    measured: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(1, rounds + 1):
-        for name, measure in ((name_of_ours, measure_ours), ("bare notify", _notified)):
+        for name, measure in contestants.items():
             say(f"round {number} of {rounds}: {name}")
             measured[name] += measure(using, count)
     ours = statistics.median(measured[name_of_ours])
@@ -146,6 +147,20 @@ def _notified(using: str, count: int) -> list[float]:
     return latencies
 
 
+def _answered(using: str, count: int) -> list[float]:
+    """A round trip: another process is notified and answers in the same way."""
+    latencies = []
+    with _waiting(_answer, using), open_raw(using) as connection, dedicated_connection(using) as listening:
+        listening.execute("LISTEN pubsub_bench_back")
+        for _ in range(count):
+            begun = time.perf_counter()
+            connection.execute("NOTIFY pubsub_bench")
+            for _back in listening.notifies(timeout=10, stop_after=1):
+                latencies.append(1000 * (time.perf_counter() - begun))
+            time.sleep(SETTLE_S)
+    return latencies
+
+
 @contextmanager
 def _waiting(target: Callable[..., None], using: str) -> Iterator[Any]:
     """Another process that waits, and tells through this pipe when it was told."""
@@ -171,3 +186,12 @@ def _listen(using: str, over: Any, waiting: Any, pipe: Any) -> None:
         while not over.is_set():
             for _ in connection.notifies(timeout=0.1, stop_after=1):
                 pipe.send(time.perf_counter())
+
+
+def _answer(using: str, over: Any, waiting: Any, pipe: Any) -> None:
+    with dedicated_connection(using) as connection:
+        connection.execute("LISTEN pubsub_bench")
+        waiting.set()
+        while not over.is_set():
+            if list(connection.notifies(timeout=0.1, stop_after=1)):
+                connection.execute("NOTIFY pubsub_bench_back")

@@ -82,6 +82,7 @@ def test_latencies_are_compared_with_a_bare_notification(subject: str) -> None:
     results = json.loads(out.getvalue())["results"]
     assert results[subject]["times"] == 1
     assert results["bare notify"]["times"] > 0
+    assert results["there and back"]["times"] > 0
     assert 0 < results[subject]["p50_ms"] <= results[subject]["p99_ms"]
 
 
