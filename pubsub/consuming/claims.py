@@ -5,9 +5,11 @@ takes an attempt back takes back its own.
 """
 
 import random
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import psycopg
+from django.db import connections
 
 from pubsub.sequencing.wakeup import can_listen
 from pubsub.sql import load
@@ -40,6 +42,19 @@ def find_claim(cursor: Any, place: Place, worker_id: str) -> FoundClaim | None:
     cursor.execute(load("find_claim"), {**place.parameters, "worker_id": worker_id, "family": ALIVE})
     row = cursor.fetchone()
     return FoundClaim(*row) if row else None
+
+
+def claims_in_hand(using: str, *, topic_id: int, group: str, partitions: Sequence[int] | None = None) -> dict[int, str]:
+    """The partitions that workers which live have claimed, and who."""
+    chosen: dict[str, Any] = {
+        "topic_id": topic_id,
+        "group_id": group,
+        "partitions": None if partitions is None else list(partitions),
+        "family": ALIVE,
+    }
+    with connections[using].cursor() as cursor:
+        cursor.execute(load("claims_in_hand"), chosen)
+        return dict(cursor.fetchall())
 
 
 def forget_claim(cursor: Any, place: Place) -> None:

@@ -32,9 +32,11 @@ MOST_DEATHS = 3
 """Attempts that may end with the worker's death, at least; more where `retry` allows for more attempts."""
 
 BELIEVED_S = 5
-"""How long the others keep away from an attempt that was counted. From then on they may count as well, if they get the
-lock on the cursor, which the attempt has by then: this is for workers behind a transaction pooler, whose life does not
-show, and which may have lost theirs."""
+"""How long the others keep away from an attempt that was counted behind a transaction pooler, where it does not show
+whether its worker lives. By then it has the lock on the cursor, without which nobody counts, or has come to nothing."""
+
+SHOWN_S = 24 * 60 * 60
+"""And where it does show: for as long as any handler takes. A death is seen at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +61,10 @@ class Guard:
     def __init__(self, place: Place, worker_id: str) -> None:
         self._place = place
         self._worker_id = worker_id
-        self._closing = ExitStack()
-        self._session = self._closing.enter_context(dedicated_connection(place.using))
-        self._lock_key = show_alive(self._session)
+        with ExitStack() as closing:
+            self._session = closing.enter_context(dedicated_connection(place.using))
+            self._lock_key = show_alive(self._session)
+            self._closing = closing.pop_all()
 
     def close(self) -> None:
         self._closing.close()
@@ -108,7 +111,7 @@ class Guard:
                         "last_offset": guarded.last_offset,
                         "lock_key": self._lock_key,
                         "attempts": attempt,
-                        "lease_s": BELIEVED_S,
+                        "lease_s": BELIEVED_S if self._lock_key is None else SHOWN_S,
                     },
                 )
         except psycopg.Error:

@@ -105,6 +105,7 @@ class Hold:
     """A place that this transaction has locked."""
 
     def __init__(self, place: Place, locked: LockedCursor, *, commits: bool, visit: Visit) -> None:
+        self.next_offset = locked.next_offset
         self.next_position = locked.next_position
         self.next: LockedCursor | None = None
         """The same place, locked by the transaction that has begun behind this one."""

@@ -47,7 +47,6 @@ class Lease:
     """What is tried again, where that is what it was taken for."""
     lost: bool = False
     taken_over: bool = False
-    _is_taken_back: bool = False
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -58,13 +57,6 @@ class Lease:
             "next_offset": self.next_offset,
             "taken_over": self.taken_over,
         }
-
-    def take_attempt_back(self, session: Any) -> None:
-        """On a connection or a cursor. Nobody has died: whoever has the claim now, this attempt at what comes next does
-        not count."""
-        if not self._is_taken_back:
-            session.execute(load("give_claim_back"), self.parameters)
-            self._is_taken_back = True
 
     def all_entries(self) -> Iterator[Entry]:
         """In a transaction that is longer than what was read at first, the rest is read while it is handled.
@@ -210,6 +202,3 @@ class LeaseKeeper:
                 lease.runs_out_at = runs_out_at
             else:
                 lease.lost = True
-                # A handler may take its time to hear of it. Until then others must not think that somebody has died.
-                if lease.letters is None:
-                    lease.take_attempt_back(session)

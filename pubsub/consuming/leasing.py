@@ -276,8 +276,10 @@ class Leaseholder:
                 self._move(cursor, lease, last, count, keep=False)
 
     def _take_attempt_back(self, lease: Lease) -> None:
+        """Nobody has died: whoever holds the lease now, this attempt at what comes next does not count. Not before the
+        handler has come to its end: until then it may still be what this worker dies of."""
         with connections[lease.place.using].cursor() as cursor:
-            lease.take_attempt_back(cursor)
+            cursor.execute(load("give_claim_back"), lease.parameters)
 
     def _settle_attempt(self, lease: Lease) -> None:
         settle(lease.place, lambda: self._take_attempt_back(lease))

@@ -20,7 +20,7 @@ from pubsub.sql import load
 from pubsub.transactions import make_hooks_robust
 
 from .failures import is_the_handlers
-from .guarding import settle, settle_what_is_left
+from .guarding import BELIEVED_S, settle, settle_what_is_left
 from .handling import check_still_in_transaction, handle, in_our_transaction
 from .holding import lock_cursor
 from .reading import Entry, Place, PublishedTogether
@@ -186,11 +186,12 @@ def retry_due(place: Place, *, at_once: int, suspect: bool = False) -> int:
 
 
 def expect_the_worst(cursor: Any, place: Place) -> Letters:
-    """Counts an attempt before it is made, as one that ends with the worker's death. Returns what it is about."""
+    """Counts an attempt before it is made, as one that ends with the worker's death. Returns what it is about. Nobody
+    else counts another before this one had time to begin."""
     letters = lock_due(cursor, place)
     if letters:
         worst = WorkerDied("The worker died, or was killed, while it handled this transaction.")
-        _note_failure(cursor, place, letters, worst, letters.attempts + 1)
+        _note_failure(cursor, place, letters, worst, letters.attempts + 1, soonest_s=BELIEVED_S)
     return letters
 
 
@@ -215,8 +216,12 @@ def bury_again(cursor: Any, place: Place, letters: Letters, error: BaseException
     _report(place, letters.ends[0], attempts, delay, error, count=len(letters))
 
 
-def _note_failure(cursor: Any, place: Place, letters: Letters, error: BaseException, attempts: int) -> float | None:
+def _note_failure(
+    cursor: Any, place: Place, letters: Letters, error: BaseException, attempts: int, *, soonest_s: float = 0
+) -> float | None:
     delay = _delay_after(place, attempts, error)
+    if delay is not None:
+        delay = max(delay, soonest_s)
     cursor.execute(
         load("bury_again"),
         {

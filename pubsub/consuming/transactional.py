@@ -18,7 +18,7 @@ from pubsub.transactions import make_hooks_robust
 
 from . import setting_aside
 from .failures import is_the_handlers
-from .guarding import Guard, settle_what_is_left
+from .guarding import Guard, Guarded, settle_what_is_left
 from .handling import check_still_in_transaction, handle, in_our_transaction, was_lost
 from .holding import Visit, holding
 from .reading import BatchOfEntries, Entry, Place, PublishedTogether, Reader, by_transaction
@@ -81,7 +81,7 @@ def _guardedly(place: Place, batch_size: int, guard: Guard, visit: Visit) -> Bat
     one_by_one = OneByOne(place=place, at_once=batch_size, attempt=guarded.attempt, deadly=guarded.deadly)
     done = Batch()
     try:
-        done = _one_by_one(place, 1, one_by_one, guarded=True)
+        done = _one_by_one(place, 1, one_by_one, guarded=guarded)
     finally:
         if not done.passed:
             guard.take_back(guarded)
@@ -90,7 +90,7 @@ def _guardedly(place: Place, batch_size: int, guard: Guard, visit: Visit) -> Bat
     return done
 
 
-def _one_by_one(place: Place, batch_size: int, one_by_one: "OneByOne", *, guarded: bool = False) -> Batch:
+def _one_by_one(place: Place, batch_size: int, one_by_one: "OneByOne", *, guarded: Guarded | None = None) -> Batch:
     while True:
         try:
             return _in_one_transaction(place, batch_size, one_by_one, Visit(place, batch_size), guarded=guarded)
@@ -105,11 +105,13 @@ def _in_one_transaction(
     work: Callable[[BatchOfEntries], Batch],
     visit: Visit,
     *,
-    guarded: bool = False,
+    guarded: Guarded | None = None,
 ) -> Batch:
     with holding(place, visit) as held:
         if held is None or (place.declared.on_failure == "stop" and setting_aside.has_open(place)):
             return Batch()
+        if guarded and held.next_offset != guarded.next_offset:
+            return Batch()  # somebody has passed, since, what was counted
         with in_our_transaction(place.using):
             entries = Reader(place, held.next_position, visit.ahead.chunk, visit.ahead)
             done = work(BatchOfEntries.read(entries, batch_size))
@@ -117,7 +119,7 @@ def _in_one_transaction(
             return done
         entries.keep_rest(done.last.position + 1)
         make_hooks_robust(connections[place.using])
-        held.move_behind(done.last, done.passed, guarded=guarded)
+        held.move_behind(done.last, done.passed, guarded=guarded is not None)
     return done
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from django.db import OperationalError, connections, transaction
 from django.utils.translation import gettext as _
 
+from pubsub.consuming.claims import claims_in_hand
 from pubsub.errors import PartitionInUse
-from pubsub.models import Claim, ConsumerOffset
-from pubsub.models.fields import ClockTimestamp
+from pubsub.models import ConsumerOffset
 from pubsub.sql import load
 
 LOCK_NOT_AVAILABLE = "55P03"
@@ -50,11 +50,7 @@ def lock_places(
         here["partition_id__in"] = list(partitions)
     places = ConsumerOffset.objects.using(using).filter(**here).values_list("partition_id", flat=True)
     # Only now: a worker takes a lease while it has the place locked.
-    leased = dict(
-        Claim.objects.using(using)
-        .filter(**here, expires_at__gt=ClockTimestamp())
-        .values_list("partition_id", "worker_id")
-    )
+    leased = claims_in_hand(using, topic_id=topic_id, group=group, partitions=partitions)
     held = {partition: _("a worker") for partition in places if partition not in locked} | leased
     if held:
         said = ", ".join(

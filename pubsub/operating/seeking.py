@@ -8,9 +8,9 @@ from typing import Any, Literal
 from django.db import connections
 from django.utils.translation import gettext as _
 
+from pubsub.consuming.claims import claims_in_hand
 from pubsub.errors import Refused
-from pubsub.models import Claim, ConsumerOffset, LogCounter, Status, Subscription
-from pubsub.models.fields import ClockTimestamp
+from pubsub.models import ConsumerOffset, LogCounter, Status, Subscription
 from pubsub.observing.journal import record
 from pubsub.sql import load
 from pubsub.transactions import read_committed
@@ -273,11 +273,7 @@ def _check_partitions(subscription: Subscription, partitions: Sequence[int] | No
 
 
 def _with_leases(subscription: Subscription, moves: list[Move], using: str) -> list[Move]:
-    leases = dict(
-        Claim.objects.using(using)
-        .filter(topic_id=subscription.topic_id, group_id=subscription.group_id, expires_at__gt=ClockTimestamp())
-        .values_list("partition_id", "worker_id")
-    )
+    leases = claims_in_hand(using, topic_id=subscription.topic_id, group=subscription.group_id)
     return [dataclasses.replace(move, in_use=leases.get(move.partition, "")) for move in moves]
 
 

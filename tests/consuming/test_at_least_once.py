@@ -292,24 +292,6 @@ def test_one_that_lives_and_has_lost_its_lease_has_not_died_of_the_event(outcome
         assert claims() == [(1, 1, attempts)], "the attempt of the one that lives does not count"
 
 
-def test_a_handler_that_takes_its_time_is_not_counted_as_dead_meanwhile() -> None:
-    publish_each(1)
-    number()
-    seen: list[Any] = []
-
-    def slow(event: Event) -> None:
-        Claim.objects.update(expires_at="2000-01-01T00:00:00Z", lock_key=None, attempts=2)
-        assert second._take(place, 10)
-        first._keeper.renew(first._keeper.held[place.key])
-        seen.extend(claims())
-
-    place = place_of(leased(slow))
-    with leaseholder("first", renews=False) as first, leaseholder("second", renews=False) as second:
-        assert first.consume(place, 10).passed == 0
-    assert seen == [(1, 1, 2)], "it has told at once that it lives, and not when it was done"
-    assert claims() == [(1, 1, 2)], "and only once"
-
-
 def test_one_who_does_not_hear_that_it_has_a_lease_gives_it_back() -> None:
     publish_each(1)
     number()

@@ -1,5 +1,6 @@
 """Events that kill: each ends as a dead letter after a few workers, and takes no other event with it."""
 
+import datetime as dt
 import random
 from contextlib import AbstractContextManager, closing
 from typing import Any
@@ -7,11 +8,13 @@ from typing import Any
 import psycopg
 import pytest
 from django.db import connection, transaction
+from django.utils import timezone
 from psycopg.errors import AdminShutdown
 
 from pubsub import Delivery, Event
-from pubsub.consuming.guarding import MOST_DEATHS, Guard
+from pubsub.consuming.guarding import MOST_DEATHS, Guard, Guarded
 from pubsub.consuming.reading import Place
+from pubsub.consuming.transactional import consume
 from pubsub.consuming.worker import Worker
 from pubsub.dead_letters import verbs
 from pubsub.models import Attempt, Claim, DeadLetter
@@ -221,6 +224,7 @@ def test_while_one_is_at_it_nobody_else_counts() -> None:
         counted = one.count(10)
         assert counted
         assert two.count(10) is None
+        assert Claim.objects.get().expires_at > timezone.now() + dt.timedelta(hours=1), "however long its handler takes"
         assert [work["is_taken"] for work in look_for_work(place.declared, "two")] == [True]
         one.take_back(counted)
         assert claims() == []
@@ -274,6 +278,54 @@ def test_one_who_was_cut_off_takes_its_own_back_though_another_has_counted_since
         assert claims() == [(1, 1, 1)]
         two.take_back(second)
         assert claims() == [(1, 1, 0)], "what one may have had in hand is still watched"
+
+
+def test_one_who_does_not_hear_that_its_own_is_back_takes_back_no_other() -> None:
+    publish_each(1)
+    number()
+    place = place_of(declare(Recorder(), topic="work"))
+    for worker in ("died", "died, too"):
+        with guard_of(place, worker) as dying:
+            assert dying.count(10)
+        wait_until(lambda: not look_for_work(place.declared)[0]["is_taken"], "the server has noticed")
+    lost = TheFirstWith(b"claim.attempts - 1")
+    with losing(lost), guard_of(place, "one") as one:
+        counted = one.count(10)
+        assert counted
+        one.take_back(counted)
+    assert (lost.lost, claims()) == (1, [(1, 1, 2)])
+
+
+def test_what_was_passed_by_another_since_it_was_counted_is_not_taken_for_the_next() -> None:
+    publish_each("deadly", "innocent")
+    number()
+    handler = Recorder()
+    place = place_of(declare(handler, topic="work"))
+    with guard_of(place, "one") as one:
+        Claim.objects.create(
+            group_id="readers",
+            topic_id=place.topic_id,
+            partition_id=0,
+            first_offset=1,
+            last_offset=2,
+            worker_id="died",
+            epoch=0,
+            attempts=MOST_DEATHS,
+            expires_at=timezone.now(),
+        )
+
+        class Late(Guard):
+            def count(self, batch_size: int) -> Guarded | None:
+                counted = one.count(batch_size)
+                assert counted
+                assert counted.deadly
+                assert consume(place, 1).passed == 1, "by one who had looked before there was a claim"
+                return counted
+
+        with closing(Late(place, "one")) as late:
+            assert consume(place, 10, guard=late).passed == 0
+    assert handler.payloads == ["deadly"]
+    assert states() == []
 
 
 def test_one_who_does_not_hear_that_it_has_counted_takes_it_back() -> None:
