@@ -267,6 +267,11 @@ def test_a_search_looks_at_a_bounded_part_of_a_large_log(topic):
             "SELECT %s, 'type-' || n %% 3, 'key-' || n %% 7, '{}' FROM generate_series(1, 30000) AS n",
             [topic.pk],
         )
+        # Autovacuum may have learnt something of another test's log.
+        cursor.execute(
+            "DELETE FROM pg_statistic WHERE starelid IN (SELECT relid FROM pg_partition_tree('log_entry')"
+            " UNION ALL SELECT relid FROM pg_partition_tree('outbox_message_t'))"
+        )
     sequence("default")
     with CaptureQueriesContext(connection) as captured:
         assert search(topic.pk, Wanted(type="nowhere"), using="default").found == []
@@ -275,7 +280,8 @@ def test_a_search_looks_at_a_bounded_part_of_a_large_log(topic):
         cursor.execute("EXPLAIN (ANALYZE, TIMING OFF, COSTS OFF, FORMAT JSON) " + sql.partition("; ")[2])
         plan = cursor.fetchone()[0][0]["Plan"]
     looked_at = [node for node in _nodes(plan) if node["Node Type"] in ("Seq Scan", "Index Scan", "Index Only Scan")]
-    assert not [node for node in looked_at if node["Node Type"] == "Seq Scan" and node["Actual Rows"]], plan
+    whole = [node for node in looked_at if node["Node Type"] == "Seq Scan" and node["Actual Rows"]]
+    assert not [(node["Relation Name"], node["Actual Rows"], node["Actual Loops"]) for node in whole]
     most = max(node["Actual Rows"] * node["Actual Loops"] for node in looked_at)
     assert most == log_search.LOOKED_AT
 
