@@ -292,6 +292,37 @@ def test_one_that_lives_and_has_lost_its_lease_has_not_died_of_the_event(outcome
         assert claims() == [(1, 1, attempts)], "the attempt of the one that lives does not count"
 
 
+def test_one_who_learns_that_its_lease_is_lost_may_still_die_of_the_event() -> None:
+    publish_each("kill")
+    number()
+    place = place_of(leased(Recorder()))
+    attempts = []
+    before: tuple[Any, Lease] | None = None
+    for n in range(5):
+        with leaseholder(f"worker {n}", renews=False) as holder:
+            lease = holder._take(place, 10)
+            assert lease
+            attempts.append(lease.attempt)
+            if before:
+                before[0]._keeper.renew(before[1])  # and then it dies
+                assert before[1].lost
+            before = holder, lease
+        Claim.objects.update(expires_at="2000-01-01T00:00:00Z")
+    assert attempts == [1, 2, 3, 4, 5]
+
+
+def test_what_is_being_tried_again_is_not_due_before_it_could_begin() -> None:
+    publish_each("bad")
+    declaration = leased(Recorder(fails=lambda event: True), retry=[0, 0], delivery=Delivery.TRANSACTIONAL)
+    drain(declaration, max_messages=1)
+    place = place_of(declaration)
+    with transaction.atomic(), connection.cursor() as cursor:
+        assert len(setting_aside.expect_the_worst(cursor, place)) == 1
+    with transaction.atomic(), connection.cursor() as cursor:
+        assert len(setting_aside.expect_the_worst(cursor, place)) == 0
+    assert [letter.attempts for letter in DeadLetter.objects.all()] == [2]
+
+
 def test_one_who_does_not_hear_that_it_has_a_lease_gives_it_back() -> None:
     publish_each(1)
     number()
