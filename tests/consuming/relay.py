@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
-from django.db import connections
-
-from ..sequencing.helpers import database_url
+from ..sequencing.helpers import connected_through, database_url
 
 Losing = Callable[[bytes], bool]
 
@@ -68,18 +66,12 @@ def relay(url: str, is_lost: Losing) -> Iterator[str]:
 @contextmanager
 def losing(is_lost: Losing) -> Iterator[None]:
     """All of Django's connections go by way of here."""
-    settings = connections["default"].settings_dict  # which all threads share
-    direct = dict(settings)
     with relay(database_url(), is_lost) as url:
-        connections["default"].close()
         parts = urlsplit(url)
-        settings |= {"HOST": parts.hostname, "PORT": str(parts.port)}
-        try:
+        assert parts.hostname
+        assert parts.port
+        with connected_through(parts.hostname, parts.port):
             yield
-        finally:
-            connections["default"].close()
-            settings.clear()
-            settings |= direct
 
 
 def _carry(client: socket.socket, target: tuple[str, int], is_lost: Losing) -> None:

@@ -115,9 +115,7 @@ def abort_with_the_place_locked() -> None:
 
 
 def test_a_death_is_seen_by_the_lock_that_it_left() -> None:
-    publish_each(1)
-    number()
-    place = place_of(declare(Recorder(), topic="work"))
+    place = place_before(1)
     assert [work["suspect"] for work in look_for_work(place.declared)] == [False]
     abort_with_the_place_locked()
     assert [work["suspect"] for work in look_for_work(place.declared)] == [True]
@@ -212,14 +210,19 @@ def test_nor_is_one_that_the_handler_hides(raises: bool) -> None:
     assert not DeadLetter.objects.exists()
 
 
+def place_before(*payloads: Any) -> Place:
+    """Of a group that stands before these events."""
+    publish_each(*payloads)
+    number()
+    return place_of(declare(Recorder(), topic="work"))
+
+
 def guard_of(place: Place, worker: str) -> AbstractContextManager[Guard]:
     return closing(Guard(place, worker))
 
 
 def test_while_one_is_at_it_nobody_else_counts() -> None:
-    publish_each(1)
-    number()
-    place = place_of(declare(Recorder(), topic="work"))
+    place = place_before(1)
     with guard_of(place, "one") as one, guard_of(place, "two") as two:
         counted = one.count(10)
         assert counted
@@ -235,9 +238,7 @@ def test_while_one_is_at_it_nobody_else_counts() -> None:
 
 @pytest.mark.usefixtures("through_pooler")
 def test_nor_behind_a_pooler_though_there_it_does_not_show_who_lives() -> None:
-    publish_each(1)
-    number()
-    place = place_of(declare(Recorder(), topic="work"))
+    place = place_before(1)
     with guard_of(place, "two") as two:
         with guard_of(place, "one") as one:
             assert one.count(10)
@@ -250,9 +251,7 @@ def test_nor_behind_a_pooler_though_there_it_does_not_show_who_lives() -> None:
 
 
 def test_a_dead_ones_attempt_counts() -> None:
-    publish_each(1)
-    number()
-    place = place_of(declare(Recorder(), topic="work"))
+    place = place_before(1)
     with guard_of(place, "two") as two:
         with guard_of(place, "one") as one:
             assert one.count(10)
@@ -263,9 +262,7 @@ def test_a_dead_ones_attempt_counts() -> None:
 
 
 def test_one_who_was_cut_off_takes_its_own_back_though_another_has_counted_since() -> None:
-    publish_each(1)
-    number()
-    place = place_of(declare(Recorder(), topic="work"))
+    place = place_before(1)
     with guard_of(place, "one") as one, guard_of(place, "two") as two:
         first = one.count(10)
         assert first
@@ -281,9 +278,7 @@ def test_one_who_was_cut_off_takes_its_own_back_though_another_has_counted_since
 
 
 def test_one_who_does_not_hear_that_its_own_is_back_takes_back_no_other() -> None:
-    publish_each(1)
-    number()
-    place = place_of(declare(Recorder(), topic="work"))
+    place = place_before(1)
     for worker in ("died", "died, too"):
         with guard_of(place, worker) as dying:
             assert dying.count(10)
@@ -329,9 +324,7 @@ def test_what_was_passed_by_another_since_it_was_counted_is_not_taken_for_the_ne
 
 
 def test_one_who_does_not_hear_that_it_has_counted_takes_it_back() -> None:
-    publish_each(1)
-    number()
-    place = place_of(declare(Recorder(), topic="work"))
+    place = place_before(1)
     lost = TheFirstWith(b"COMMIT")
     with losing(lost), guard_of(place, "one") as one:
         with pytest.raises(psycopg.OperationalError):

@@ -43,6 +43,21 @@ def database_url() -> str:
     return f"postgres://{login}@{known['HOST'] or '127.0.0.1'}:{known['PORT'] or 5432}/{known['NAME']}"
 
 
+@contextmanager
+def connected_through(host: str, port: int, **settings: Any) -> Iterator[None]:
+    """All of Django's connections go by way of there, not straight to the server."""
+    known = connections["default"].settings_dict  # which all threads share
+    direct = dict(known)
+    connections["default"].close()
+    known |= {"HOST": host, "PORT": str(port), **settings}
+    try:
+        yield
+    finally:
+        connections["default"].close()
+        known.clear()
+        known |= direct
+
+
 def wait_until(condition: Callable[[], T], what: str, seconds: float = PATIENCE_S) -> T:
     """Returns what the condition was at last."""
     deadline = time.monotonic() + seconds

@@ -15,7 +15,7 @@ from django.db import connections
 
 from project.postgres_files import server_account
 
-from .helpers import Session, wait_until
+from .helpers import Session, connected_through, wait_until
 
 CONFIGURATION = """
 [databases]
@@ -46,8 +46,7 @@ def find_pgbouncer() -> str:
 def through_pooler(request: pytest.FixtureRequest, session: Session) -> Iterator[None]:
     """All of Django's connections go through PgBouncer; `session` goes straight to the server."""
     program = find_pgbouncer()
-    settings = connections["default"].settings_dict  # which all threads share
-    direct = dict(settings)
+    direct = dict(connections["default"].settings_dict)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -69,18 +68,9 @@ def through_pooler(request: pytest.FixtureRequest, session: Session) -> Iterator
         )  # type: ignore[call-overload]
         try:
             wait_until(lambda: _answers(bouncer, direct["NAME"], direct["USER"], port), "PgBouncer answers")
-            connections["default"].close()
-            settings |= {
-                "HOST": "127.0.0.1",
-                "PORT": str(port),
-                "CONN_MAX_AGE": 60,
-                "DISABLE_SERVER_SIDE_CURSORS": True,
-            }
-            yield
+            with connected_through("127.0.0.1", port, CONN_MAX_AGE=60, DISABLE_SERVER_SIDE_CURSORS=True):
+                yield
         finally:
-            connections["default"].close()
-            settings.clear()
-            settings |= direct
             bouncer.kill()
             bouncer.wait()
             log.close()
