@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
-from ..sequencing.helpers import connected_through, database_url
+from ..sequencing.helpers import connected_to, database_url
 
 Losing = Callable[[bytes], bool]
 
@@ -68,9 +68,7 @@ def losing(is_lost: Losing) -> Iterator[None]:
     """All of Django's connections go by way of here."""
     with relay(database_url(), is_lost) as url:
         parts = urlsplit(url)
-        assert parts.hostname
-        assert parts.port
-        with connected_through(parts.hostname, parts.port):
+        with connected_to(HOST=parts.hostname, PORT=parts.port):
             yield
 
 

@@ -14,6 +14,7 @@ from pubsub.subscriptions.declaring import enrol
 from pubsub.topics.finding import forget_ids
 
 from ..handlers import declare, drain
+from ..sequencing.helpers import connected_to
 from ..sequencing.test_crash import server as server
 from .helpers import lag, topic_of
 
@@ -28,15 +29,11 @@ def on(url: str) -> Iterator[None]:
     parts = urlsplit(url)
     there = {"HOST": parts.hostname, "PORT": parts.port, "USER": parts.username, "NAME": parts.path.strip("/")}
     there["PASSWORD"] = parts.password or ""
-    before = {name: connection.settings_dict[name] for name in there}
-    connection.close()
-    connection.settings_dict.update(there)
-    forget_ids()
     try:
-        yield
+        with connected_to(**there):
+            forget_ids()
+            yield
     finally:
-        connection.close()
-        connection.settings_dict.update(before)
         forget_ids()
 
 

@@ -44,12 +44,12 @@ def database_url() -> str:
 
 
 @contextmanager
-def connected_through(host: str, port: int, **settings: Any) -> Iterator[None]:
-    """All of Django's connections go by way of there, not straight to the server."""
+def connected_to(**settings: Any) -> Iterator[None]:
+    """All of Django's connections go elsewhere: to another server, or to this one by another way."""
     known = connections["default"].settings_dict  # which all threads share
     direct = dict(known)
     connections["default"].close()
-    known |= {"HOST": host, "PORT": str(port), **settings}
+    known |= settings
     try:
         yield
     finally:

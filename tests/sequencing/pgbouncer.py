@@ -15,7 +15,7 @@ from django.db import connections
 
 from project.postgres_files import server_account
 
-from .helpers import Session, connected_through, wait_until
+from .helpers import Session, connected_to, wait_until
 
 CONFIGURATION = """
 [databases]
@@ -68,7 +68,7 @@ def through_pooler(request: pytest.FixtureRequest, session: Session) -> Iterator
         )  # type: ignore[call-overload]
         try:
             wait_until(lambda: _answers(bouncer, direct["NAME"], direct["USER"], port), "PgBouncer answers")
-            with connected_through("127.0.0.1", port, CONN_MAX_AGE=60, DISABLE_SERVER_SIDE_CURSORS=True):
+            with connected_to(HOST="127.0.0.1", PORT=port, CONN_MAX_AGE=60, DISABLE_SERVER_SIDE_CURSORS=True):
                 yield
         finally:
             bouncer.kill()
