@@ -1,16 +1,22 @@
 #!/usr/bin/env python
 """Draws docs/schema.md from a database that has been migrated: `python docs/draw_schema.py`.
 
-Everything is read from the catalog, in a form that PostgreSQL 15 and 18 share. The partitions of a table are not shown:
-they come and go.
+Everything is read from the catalog, in a form that PostgreSQL 15 and 18 share; what a function promises and what calls
+it, from the files. The segments of a table are not shown: they come and go.
 """
 
+import functools
+import itertools
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).with_name("schema.md")
+ROOT = PAGE.parent.parent
+FUNCTION_FILES = ROOT / "pubsub" / "migrations" / "sql"
+CODE = [ROOT / "pubsub", ROOT / "management", ROOT / "spark"]
 
 # What refers to another table without a foreign key, so that publishers and the sequencer lock nothing.
 UNENFORCED = {"topic_id": "outbox_topics", "message_id": "outbox_message_t"}
@@ -52,9 +58,10 @@ INDEXES = """
 """
 
 FUNCTIONS = """
-    SELECT proname || '(' || pg_get_function_arguments(oid) || ')', pg_get_function_result(oid)
+    SELECT proname, pg_get_function_arguments(oid), pg_get_function_result(oid)
     FROM pg_proc
-    WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema()) AND proname LIKE 'pubsub\\_%%'
+    WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
+      AND proname ~ '^pubsub_\\w+_v[0-9]+$'
     ORDER BY proname
 """
 
@@ -68,13 +75,13 @@ def draw(cursor: Any, relations: list[str]) -> str:
     if missing := set(relations) - {relation.name for relation in found}:
         raise SystemExit(f"The database lacks {', '.join(sorted(missing))}. Run `python manage.py migrate` first.")
     cursor.execute(FUNCTIONS, [])
-    functions = [f"- `{signature}` → `{result}`" for signature, result in cursor.fetchall()]
+    functions = [Function(*row) for row in cursor.fetchall()]
     tables = [relation for relation in found if not relation.is_view]
     views = [relation for relation in found if relation.is_view]
     parts = [
         "# The schema",
         "Drawn from the database's own catalog by `python docs/draw_schema.py`; don't edit it by hand.\n"
-        "Partitions are left out: `outbox_message_t` and `log_entry` have as many as the log is long.",
+        "Segments are left out: `outbox_message_t` and `log_entry` have as many as the log is long.",
         "Solid lines are foreign keys; dotted ones are references that the database doesn't enforce, so that\n"
         "publishers and the sequencer lock nothing.",
         diagram(tables),
@@ -83,8 +90,10 @@ def draw(cursor: Any, relations: list[str]) -> str:
         "## Views",
         *(relation.page() for relation in views),
         "## Functions",
-        "The text of each is in `pubsub/migrations/sql/`, with what it promises.",
-        "\n".join(functions),
+        "The text of each is in `pubsub/migrations/sql/`. A released one never changes: its next version is another\n"
+        "function, so that old and new code run side by side during a deploy.",
+        index(functions),
+        "\n".join(f"- `{function.name}({function.arguments})` → `{function.result}`" for function in functions),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -114,12 +123,60 @@ class Relation:
         for column, type_, required, default, comment in self.columns:
             facts = [] if self.is_view else ["" if required else "yes", default and f"`{default}`"]
             lines.append([f"`{column}`", type_, *facts, comment])
-        parts.append("\n".join("| " + " | ".join(cell(text) for text in line) + " |" for line in lines))
+        parts.append(table_of(lines))
         if self.constraints:
             parts.append("\n".join(f"- `{name}`: `{text}`" for name, _, text, _, _ in self.constraints))
         if self.indexes:
             parts.append("\n".join(f"- index `{name}`: `{definition(text)}`" for name, text in self.indexes))
         return "\n\n".join(parts)
+
+
+class Function:
+    """A function in one version."""
+
+    def __init__(self, name: str, arguments: str, result: str) -> None:
+        self.name, self.arguments, self.result = name, arguments, result
+        self.subject, _, version = name.rpartition("_v")
+        self.version = int(version)
+        self.file = FUNCTION_FILES / f"{name.removeprefix('pubsub_')}.sql"
+
+    def promise(self) -> str:
+        """The first paragraph of the comment at the head of its file."""
+        lines = itertools.takewhile(lambda line: line.startswith("-- "), sources()[self.file].splitlines())
+        return " ".join(line.removeprefix("-- ") for line in lines)
+
+    def callers(self) -> list[str]:
+        """The functions and tables of the schema, and the files of the code, that use it."""
+        used = re.compile(rf"^(?!\s*--).*\b{self.name}\b", re.MULTILINE)
+        return sorted({caller(path) for path, text in sources().items() if path != self.file and used.search(text)})
+
+
+@functools.cache
+def sources() -> dict[Path, str]:
+    """All files of the code, which the functions are part of."""
+    paths = (path for folder in CODE for path in folder.rglob("*") if path.suffix in (".py", ".sql"))
+    return {path: path.read_text(encoding="utf-8") for path in paths}
+
+
+def caller(path: Path) -> str:
+    if path.parent != FUNCTION_FILES:
+        return path.relative_to(ROOT).as_posix()
+    versioned = re.fullmatch(r"(\w+)_v\d+", path.stem)
+    return f"pubsub_{versioned[1]}" if versioned else path.stem
+
+
+def index(functions: list[Function]) -> str:
+    """Every function in its current version."""
+    lines = [["function", "current", "promises", "called by"], ["---"] * 4]
+    for subject, versions in itertools.groupby(functions, lambda function: function.subject):
+        current = max(versions, key=lambda function: function.version)
+        callers = ", ".join(f"`{name}`" for name in current.callers())
+        lines.append([f"`{subject}`", f"v{current.version}", current.promise(), callers])
+    return table_of(lines)
+
+
+def table_of(lines: list[list[str | None]]) -> str:
+    return "\n".join("| " + " | ".join(cell(text) for text in line) + " |" for line in lines)
 
 
 def diagram(tables: list[Relation]) -> str:
@@ -163,7 +220,7 @@ def our_relations() -> list[str]:
 
 
 def main() -> None:
-    sys.path.insert(0, str(PAGE.parent.parent))
+    sys.path.insert(0, str(ROOT))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
     import django
     from django.db import connection

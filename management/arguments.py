@@ -1,4 +1,4 @@
-"""What the commands read from their command lines."""
+"""Types for the commands' arguments."""
 
 import datetime as dt
 import re
@@ -42,11 +42,11 @@ def duration(text: str) -> dt.timedelta:
     try:
         return dt.timedelta(seconds=sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", parts[0])))
     except OverflowError as error:
-        raise ArgumentTypeError(f"{text!r} is longer than anybody will wait") from error
+        raise ArgumentTypeError(f"{text!r} is too long") from error
 
 
 def size(text: str) -> int:
-    """A type for argparse: bytes, with a unit if wanted.
+    """A type for argparse: bytes, with an optional unit.
 
     >>> size("2GB"), size("64MiB"), size("500")
     (2000000000, 67108864, 500)
@@ -58,7 +58,7 @@ def size(text: str) -> int:
 
 
 def or_none(parse: Callable[[str], T]) -> Callable[[str], T | None]:
-    """A type for argparse, for what may be taken away again.
+    """A type for argparse, for an option that "none" removes.
 
     >>> or_none(size)("none") is None
     True
@@ -66,23 +66,17 @@ def or_none(parse: Callable[[str], T]) -> Callable[[str], T | None]:
     return lambda text: None if text.strip().lower() == "none" else parse(text)
 
 
-def place(text: str) -> str | int | dt.datetime:
-    """A type for argparse: a place in a log.
+def start(text: str) -> str | int | dt.datetime:
+    """A type for argparse: where to start in a log.
 
-    >>> place("latest"), place("17"), place("2030-01-31T12:00+00:00").year
+    >>> start("latest"), start("17"), start("2030-01-31T12:00+00:00").year
     ('latest', 17, 2030)
     """
     if text in ("earliest", "latest"):
         return text
     if text.isdecimal() and int(text) >= 1:
         return int(text)
-    try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ArgumentTypeError(
-            f"expected earliest, latest, an offset, or a time such as 2030-01-31T12:00, got {text!r}"
-        ) from error
-    return moment if moment.tzinfo else timezone.make_aware(moment)
+    return _time(text, "earliest, latest, an offset, or a time such as 2030-01-31T12:00")
 
 
 def moment(text: str) -> dt.datetime:
@@ -95,17 +89,19 @@ def moment(text: str) -> dt.datetime:
         return timezone.now() - duration(text)
     except ArgumentTypeError:
         pass
+    return _time(text, "a time such as 2030-01-31T12:00, or how long ago, such as 24h")
+
+
+def _time(text: str, expected: str) -> dt.datetime:
     try:
         given = dt.datetime.fromisoformat(text)
     except ValueError as error:
-        raise ArgumentTypeError(
-            f"expected a time such as 2030-01-31T12:00, or how long ago, such as 24h, got {text!r}"
-        ) from error
+        raise ArgumentTypeError(f"expected {expected}, got {text!r}") from error
     return given if given.tzinfo else timezone.make_aware(given)
 
 
 def steps(text: str) -> int:
-    """A type for argparse: so many on, or back.
+    """A type for argparse: a number of events forward or back.
 
     >>> steps("-10"), steps("+3")
     (-10, 3)

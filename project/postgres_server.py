@@ -76,7 +76,7 @@ class Server:
         return running if _serves(running.pid, self.data) else None
 
     def stop(self) -> bool:
-        """Stop the server, whoever is using it; False if it wasn't running."""
+        """Stop the server, even if it is in use; False if it wasn't running."""
         with _locked(self._starting):
             running = self.postmaster()
             if running is None:

@@ -34,7 +34,7 @@ def converted(name: str, convert: Callable[[str], Any]) -> Any:
 
 
 def secret_key() -> str:
-    """Return SECRET_KEY. For development a random one is made, and kept, so that nobody is logged out by a restart."""
+    """Return SECRET_KEY. For development a random one is made, and kept, so that no one is logged out by a restart."""
     # Not through env(): there a value that starts with "$", as random ones do, names another variable.
     if given := os.environ.get("SECRET_KEY"):
         return given
@@ -61,7 +61,7 @@ def secret_key() -> str:
 
 def database(url: str) -> dict[str, Any]:
     """Return what Django wants to know about the database at `url`."""
-    config: dict[str, Any] = env.db_url_config(url)
+    config: dict[str, Any] = env.db_url_config(url, engine="pubsub.db.backend")
     options = config.setdefault("OPTIONS", {})
     # From a URL's query everything comes as text, and "false" would be true.
     for values in (config, options):
@@ -92,21 +92,22 @@ PUBSUB_TYPES: dict[str, Callable[[str], Any]] = {
     "dead_letter_retention_s": int,
     "dedup_window_s": int,
     "lease_s": int,
-    "journal_retention_s": int,
+    "audit_log_retention_s": int,
     "longest_pause_ms": int,
     "max_payload_bytes": int,
     "max_streams": int,
     "member_retention_s": int,
-    "partition_rows": int,
+    "segment_rows": int,
     "sequencer_stuck_s": int,
     "redact": str,
     "redact_paths": lambda text: [path.strip() for path in text.split(",") if path.strip()],
+    "short_way": json.loads,
     "spark_conf": json.loads,
     "spark_master": str,
     "spark_memory": str,
     "spark_statement_timeout_s": int,
     "topics": json.loads,
-    "total_partitions": int,
+    "partitions": int,
     "tracing": json.loads,
     "unknown_topic": str,
     "wait_period_ms": int,
@@ -117,7 +118,7 @@ PUBSUB: dict[str, Any] = {
     if name.startswith("PUBSUB_") and value
 }
 # The demo shop's topic; one of that name in the environment comes before.
-PUBSUB["topics"] = {"orders.events": {"total_partitions": 8}} | PUBSUB.get("topics", {})
+PUBSUB["topics"] = {"orders.events": {"partitions": 8}} | PUBSUB.get("topics", {})
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -128,6 +129,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "pubsub",
     "project.shop",
+    "bench",
 ]
 
 MIDDLEWARE = [
@@ -182,7 +184,7 @@ HTTPS = env.bool("HTTPS", default=not DEBUG)
 SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", default=HTTPS)
 SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=3600 if HTTPS else 0)
 SECURE_HSTS_INCLUDE_SUBDOMAINS = env.bool("SECURE_HSTS_INCLUDE_SUBDOMAINS", default=True)
-# Joining the browsers' preload list is hard to undo, so nobody is advised to do it by a warning.
+# Joining the browsers' preload list is hard to undo, so no warning advises it.
 SECURE_HSTS_PRELOAD = env.bool("SECURE_HSTS_PRELOAD", default=False)
 SILENCED_SYSTEM_CHECKS = ["security.W021"]
 # Only behind a proxy that sets the header itself: anybody can send it.

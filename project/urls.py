@@ -5,7 +5,7 @@ from django.http import HttpRequest
 from django.urls import path
 from django.views.generic import RedirectView
 
-from pubsub.sse import EventStream
+from pubsub.streams.sse import EventStream
 
 
 def may_follow(request: HttpRequest) -> bool:

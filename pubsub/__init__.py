@@ -1,13 +1,14 @@
 """A transactional outbox, event log and pub/sub for Django, on PostgreSQL alone."""
 
-from .consuming.retrying import Backoff
-from .delivery import Delivery
+from pubsub.publishing.model_changes import publish_changes
+from pubsub.publishing.publish import apublish, apublish_on_commit, publish, publish_many, publish_on_commit
+from pubsub.streams.listen import listen
+from pubsub.subscriptions.declare import subscribe
+
+from .delivery import Delivery, OnFailure, Start
 from .errors import NoSubscribers, PubSubError, Reject, RetryLater
 from .events import Event
-from .publishing.model_events import publish_changes
-from .publishing.publish import apublish, publish, publish_many, publish_on_commit
-from .reach.listening import listen
-from .subscriptions.declaring import subscribe
+from .retry import Backoff, RetryPolicy
 
 __version__ = "0.1.0"
 
@@ -16,10 +17,14 @@ __all__ = [
     "Delivery",
     "Event",
     "NoSubscribers",
+    "OnFailure",
     "PubSubError",
     "Reject",
     "RetryLater",
+    "RetryPolicy",
+    "Start",
     "apublish",
+    "apublish_on_commit",
     "listen",
     "publish",
     "publish_changes",

@@ -15,17 +15,18 @@ class PubSubConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from .checks import check_database, check_event_streams, check_poolers, check_settings
+        from .checks import check_database, check_engines, check_event_streams, check_poolers, check_settings
         from .setup import prepare_after_migrate
-        from .topics import finding
+        from .topics import registry
 
         checks.register(check_settings, "pubsub")
         checks.register(check_poolers, "pubsub")
+        checks.register(check_engines, "pubsub", deploy=True)
         checks.register(check_event_streams, "pubsub", checks.Tags.urls)
         checks.register(check_database, "pubsub", checks.Tags.database)
         post_migrate.connect(prepare_after_migrate, sender=self)
         for signal in (post_save, post_delete):
-            signal.connect(finding.forget_ids, sender=self.get_model("Topic"))
+            signal.connect(registry.forget_ids, sender=self.get_model("Topic"))
         autodiscover_modules("subscribers")
         with suppress(PubSubError):  # of what is wrong with it, and of what is not installed, the checks tell
             self._observe()
@@ -34,6 +35,6 @@ class PubSubConfig(AppConfig):
         from .conf import conf
 
         if conf().tracing:
-            from . import tracing
+            from .monitoring import tracing
 
             tracing.instrument()

@@ -1,6 +1,5 @@
 """What `manage.py check` says about this app."""
 
-import difflib
 import importlib.util
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,13 +11,18 @@ from django.db import connections, router
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils.module_loading import import_string
 
+from pubsub.db.backend.base import DatabaseWrapper
+from pubsub.db.connections import can_listen, dedicated_connection
+from pubsub.topics.names import is_pattern
+
+from . import suggest
 from .conf import KNOWN, conf
 from .errors import InvalidSetting, MissingExtra
-from .sequencing import wakeup
-from .subscriptions import declaring
-from .topics.patterns import is_pattern
+from .subscriptions import declare
+from .topic_options import RENAMED
 
 OLDEST_POSTGRESQL = 150000
+ENGINE = "pubsub.db.backend"
 
 _POOLER_HINT = (
     'Everything works, but LISTEN does not: consumers poll, so that events wait for PUBSUB["wait_period_ms"] at most. '
@@ -31,10 +35,11 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
     if not isinstance(given, dict):
         return [Error(f"PUBSUB must be a dict, not {type(given).__name__}.", id="pubsub.E001")]
     found: list[CheckMessage] = []
-    for name in sorted(set(given) - KNOWN, key=str):
-        nearest = difflib.get_close_matches(str(name), KNOWN, n=1)
-        hint = f'Did you mean "{nearest[0]}"?' if nearest else f"Known are: {', '.join(sorted(KNOWN))}."
-        found.append(Warning(f'PUBSUB has no setting "{name}".', hint=hint, id="pubsub.W001"))
+    found += _former_names("PUBSUB", given)
+    for name in sorted(set(given) - KNOWN - RENAMED.keys(), key=str):
+        found.append(
+            Warning(f'PUBSUB has no setting "{name}".', hint=suggest.hint(name, sorted(KNOWN)), id="pubsub.W001")
+        )
     try:
         if conf().redact:
             import_string(conf().redact)
@@ -44,11 +49,25 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
         found.append(Error(f'PUBSUB["redact"] must name a function: {error}.', id="pubsub.E004"))
     if given.get("tracing") is True:
         try:
-            importlib.import_module("pubsub.tracing")
+            importlib.import_module("pubsub.monitoring.tracing")
         except MissingExtra as error:
             found.append(
                 Error('PUBSUB["tracing"] is on, and what it needs is missing.', hint=str(error), id="pubsub.E005")
             )
+    return found
+
+
+def _former_names(where: str, given: Mapping[str, Any]) -> list[CheckMessage]:
+    """Names that still work: of settings, and of the options of topics in them."""
+    found: list[CheckMessage] = [
+        Warning(f'{where} has "{old}", which is deprecated.', hint=f'It is now called "{new}".', id="pubsub.W004")
+        for old, new in RENAMED.items()
+        if old in given
+    ]
+    topics = given.get("topics")
+    for name, options in topics.items() if isinstance(topics, Mapping) else ():
+        if isinstance(options, Mapping):
+            found += _former_names(f'PUBSUB["topics"]["{name}"]', options)
     return found
 
 
@@ -61,8 +80,13 @@ def check_poolers(**kwargs: Any) -> list[CheckMessage]:
             id="pubsub.I001",
         )
         for alias, config in connections.settings.items()
-        if "postgresql" in config.get("ENGINE", "") and (sign := _sign_of_pooler(config))
+        if _is_postgresql(config) and (sign := _sign_of_pooler(config))
     ]
+
+
+def _is_postgresql(config: Mapping[str, Any]) -> bool:
+    engine = config.get("ENGINE", "")
+    return engine == ENGINE or "postgresql" in engine
 
 
 def _sign_of_pooler(config: Mapping[str, Any]) -> str:
@@ -74,6 +98,22 @@ def _sign_of_pooler(config: Mapping[str, Any]) -> str:
     if config.get("DISABLE_SERVER_SIDE_CURSORS"):
         return "DISABLE_SERVER_SIDE_CURSORS is set"
     return ""
+
+
+def check_engines(**kwargs: Any) -> list[CheckMessage]:
+    """What `check --deploy` says of an engine that costs round trips, and leaves less to refuse what handlers do."""
+    return [
+        Info(
+            f'Database "{alias}" is on the engine {connections.settings[alias]["ENGINE"]}.',
+            hint=f'Everything works. With "ENGINE": "{ENGINE}", which is Django\'s own and a little more, transactions '
+            "take a round trip less, and a handler's COMMIT is refused on every path. See docs/backend.md.",
+            id="pubsub.I002",
+        )
+        for alias in connections
+        if connections[alias].vendor == "postgresql"
+        and not isinstance(connections[alias], DatabaseWrapper)
+        and router.allow_migrate(alias, "pubsub", model_name="outboxmessage")
+    ]
 
 
 def check_database(*, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
@@ -99,14 +139,14 @@ def check_database(*, databases: Sequence[str] | None = None, **kwargs: Any) -> 
 
 
 def _check_listening(alias: str) -> list[CheckMessage]:
-    with wakeup.dedicated_connection(alias) as connection:
-        if wakeup.can_listen(connection):
+    with dedicated_connection(alias) as connection:
+        if can_listen(connection):
             return []
     return [Warning(f'Database "{alias}" is behind a transaction pooler.', hint=_POOLER_HINT, id="pubsub.W002")]
 
 
 def _check_handlers(alias: str) -> list[CheckMessage]:
-    """Handlers that would never be called, as nobody can publish what they are for."""
+    """Handlers that would never be called, as nothing can be published to their topic."""
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT to_regclass('outbox_topics') IS NOT NULL")
         if cursor.fetchone() != (True,):
@@ -119,11 +159,11 @@ def _check_handlers(alias: str) -> list[CheckMessage]:
     except InvalidSetting:
         return []  # another check tells
     found: list[CheckMessage] = []
-    for declared in declaring.registry.select():
+    for declared in declare.registry.select():
         if may_come or is_pattern(declared.topic) or declared.topic in known:
             continue
-        nearest = difflib.get_close_matches(declared.topic, known, n=1)
-        hint = f'Did you mean "{nearest[0]}"? ' if nearest else ""
+        name = suggest.nearest(declared.topic, known)
+        hint = f'Did you mean "{name}"? ' if name else ""
         found.append(
             Warning(
                 f'{declared.handler_name} handles topic "{declared.topic}", which does not exist on "{alias}".',
@@ -159,7 +199,7 @@ def _has_asgi() -> bool:
 
 
 def _has_event_stream(patterns: Iterable[URLPattern | URLResolver]) -> bool:
-    from .sse import EventStream
+    from pubsub.streams.sse import EventStream
 
     for pattern in patterns:
         if isinstance(pattern, URLResolver):

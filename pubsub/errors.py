@@ -18,11 +18,11 @@ class UnknownTopic(PubSubError):
 
 
 class InvalidTopic(PubSubError):
-    """A topic was given an option that it does not have, or a value that cannot work."""
+    """A topic was given an unknown option, or a value that cannot work."""
 
 
 class NoSubscribers(PubSubError):
-    """An event was published to a topic that refuses events while no group would get them."""
+    """An event was published to a topic that refuses events while no group is subscribed."""
 
 
 class UnknownGroup(PubSubError):
@@ -30,11 +30,11 @@ class UnknownGroup(PubSubError):
 
 
 class Refused(PubSubError):
-    """What an operator asked for contradicts the state of things, or would lose something."""
+    """What an operator asked for contradicts the present state, or would lose something."""
 
 
 class PartitionInUse(Refused):
-    """A worker has the partition in hand at this moment."""
+    """A worker is handling the partition at this moment."""
 
 
 class InvalidEvent(PubSubError):
@@ -42,7 +42,7 @@ class InvalidEvent(PubSubError):
 
 
 class BadLine(PubSubError):
-    """A line of JSON from outside cannot be published."""
+    """A line of JSON cannot be published."""
 
 
 class InvalidPublication(PubSubError):
@@ -58,15 +58,15 @@ class InvalidSetting(PubSubError):
 
 
 class NotHandled(PubSubError):
-    """A handler's way to say what shall become of an event that it has not handled."""
+    """The base of what a handler raises to decide about an event that it has not handled."""
 
 
 class Reject(NotHandled):
-    """Raised by a handler: no further attempt is of any use. The event goes straight to the dead letters."""
+    """Raised by a handler: further attempts are pointless. The event becomes a dead letter at once."""
 
 
 class RetryLater(NotHandled):
-    """Raised by a handler: not now, but after so many seconds, however often that has been said before.
+    """Raised by a handler: try again after so many seconds, however often this has been raised before.
 
     >>> RetryLater(60, "the carrier is closed").delay
     60
@@ -74,25 +74,25 @@ class RetryLater(NotHandled):
 
     def __init__(self, delay: float, reason: str = "") -> None:
         if isinstance(delay, bool) or not isinstance(delay, int | float) or not 0 <= delay < 10**9:
-            raise PubSubError(f"RetryLater wants a number of seconds, such as 60, not {delay!r}.")
+            raise PubSubError(f"RetryLater takes a number of seconds, such as 60, not {delay!r}.")
         super().__init__(reason or f"to be tried again in {delay:g} s")
         self.delay = delay
 
 
 class WorkerDied(PubSubError):
-    """A worker died while it handled the event, more than once. It may be the event that kills."""
+    """Workers died more than once while they handled the event, which may be the cause."""
 
 
 class HandlerEndedTransaction(PubSubError):
-    """A handler committed, rolled back or closed what it ran in. Its effects could not be tied to the event."""
+    """A handler ended the transaction it ran in, or its connection: its effects could not be tied to the event."""
 
 
 class LeaseLost(PubSubError):
-    """A worker was silent for too long: another one has taken over what it had in hand."""
+    """A worker was silent for too long, and another one has taken over its lease."""
 
 
 class MissingExtra(PubSubError, ImportError):
-    """A package is needed that only an extra of this one brings."""
+    """A package is missing that an extra of this one installs."""
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(
@@ -101,12 +101,12 @@ class MissingExtra(PubSubError, ImportError):
 
 
 class CannotResume(PubSubError):
-    """The log cannot be read from the place that was asked for: what followed has been dropped, or never was."""
+    """The log cannot be read from the position that was asked for: what followed was dropped, or never existed."""
 
 
 class LettersInUse(PubSubError):
-    """A worker is trying the dead letters at this moment."""
+    """A worker is handling the dead letters at this moment."""
 
 
 class LetterChanged(PubSubError):
-    """A dead letter is not any more what somebody looked at."""
+    """A dead letter has changed since it was looked at."""

@@ -19,7 +19,8 @@ def pubsub(db: None) -> "Iterator[Outbox]":
 
     Handlers that are declared while it is in use are forgotten afterwards.
     """
-    from .subscriptions.declaring import registry
+    from pubsub.subscriptions.declare import registry
+
     from .testing import Outbox
 
     declared = {name: copy.copy(value) for name, value in vars(registry).items()}

@@ -1,6 +1,6 @@
 """What others can observe: signals after something has happened, and hooks around what is happening.
 
-Where nobody listens, none of this costs more than looking at an empty list. An observer that fails is logged, and
+Where nothing listens, none of this costs more than looking at an empty list. An observer that fails is logged, and
 breaks nothing. Payloads are never among the facts.
 
 Signals are Django's, and told by `tell()` after the commit, so that a receiver that uses the database has a transaction
@@ -37,11 +37,11 @@ from django.dispatch import Signal
 
 from .events import Event
 
-logger = logging.getLogger("pubsub.signals")
+logger = logging.getLogger(__name__)
 
 batch_handled = Signal()
-"""A batch is done, and committed: `using`, `topic`, `group`, `partition`; `passed` (events that the group's place moved
-over) and `failed` (those of them that were set aside); `seconds`; `worker_id`."""
+"""A batch is done, and committed: `using`, `topic`, `group`, `partition`; `passed` (events that the cursor moved over)
+and `failed` (those of them that were set aside); `seconds`; `worker_id`."""
 
 event_failed = Signal()
 """A handler has failed, and what it was given is set aside: `using`, `topic`, `group`, `partition`; `offset` of the
@@ -86,23 +86,23 @@ class Hook(Generic[S]):
     """Calling it gives the context manager that holds all observers that were added."""
 
     def __init__(self) -> None:
-        self._factories: tuple[Factory[S], ...] = ()
+        self.observers: tuple[Factory[S], ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self._factories)
+        return bool(self.observers)
 
     def __call__(self, subject: S) -> AbstractContextManager[Any, None]:
-        return _Observed(self._factories, subject) if self._factories else _UNOBSERVED
+        return _Observed(self.observers, subject) if self.observers else _UNOBSERVED
 
     def add(self, factory: Factory[S]) -> Factory[S]:
         """Adds an observer, once. Later ones are entered later, and left earlier."""
-        if factory not in self._factories:
-            self._factories = (*self._factories, factory)
+        if factory not in self.observers:
+            self.observers = (*self.observers, factory)
         return factory
 
     def remove(self, factory: Factory[S]) -> None:
         """Takes an observer away; harmless if it is not there."""
-        self._factories = tuple(present for present in self._factories if present != factory)
+        self.observers = tuple(present for present in self.observers if present != factory)
 
 
 around_handler: Hook[Sequence[Event]] = Hook()
@@ -129,12 +129,12 @@ class _Observed(AbstractContextManager[None, None], Generic[S]):
     """Like an ExitStack of the observers, but none of them can break, or silence, what is observed."""
 
     def __init__(self, factories: Sequence[Factory[S]], subject: S) -> None:
-        self._factories = factories
+        self.observers = factories
         self._subject = subject
         self._entered: list[AbstractContextManager[Any]] = []
 
     def __enter__(self) -> None:
-        for factory in self._factories:
+        for factory in self.observers:
             try:
                 manager = factory(self._subject)
                 manager.__enter__()

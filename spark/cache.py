@@ -22,6 +22,6 @@ def cache_folder(name: str) -> Path:
     base = Path(tempfile.gettempdir()) / f"django-outbox-pubsub-{os.getuid()}"
     base.mkdir(mode=0o700, exist_ok=True)
     if base.stat().st_uid != os.getuid() or base.stat().st_mode & 0o022:
-        raise PermissionError(f"{base} belongs to somebody else, or others may write to it. Set XDG_CACHE_HOME.")
+        raise PermissionError(f"{base} belongs to another user, or others may write to it. Set XDG_CACHE_HOME.")
     (base / name).mkdir(exist_ok=True)
     return base / name

@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from ..conf import conf
+from pubsub.conf import conf
 
 DRIVER = "org.postgresql.Driver"
 
@@ -22,7 +22,7 @@ def jdbc_options(
     The password is an option of its own and no part of the URL, which Spark shows in its pages and logs. Sessions see
     times in UTC. They read only, and no statement takes longer than ``PUBSUB["spark_statement_timeout_s"]``, unless
     ``write`` is asked for; then text goes into columns of any type, such as uuid and jsonb. ``session`` are further
-    settings of PostgreSQL's, say ``{"jit": "off"}``.
+    settings of PostgreSQL, such as ``{"jit": "off"}``.
 
     >>> options = jdbc_options()
     >>> options["driver"]

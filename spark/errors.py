@@ -1,6 +1,6 @@
-"""What stands in Spark's way, or in a reader's."""
+"""What can go wrong with Spark, and in reading and writing by it."""
 
-from ..errors import PubSubError
+from pubsub.errors import PubSubError
 
 
 class SparkNotReady(PubSubError):

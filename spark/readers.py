@@ -1,4 +1,4 @@
-"""The log and what stands around it as typed DataFrames, read over JDBC.
+"""The log, and the tables around it, as typed DataFrames read over JDBC.
 
 >>> from pubsub.spark.session import build_session
 >>> read_log(build_session(), "default").count()
@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from django.db import DEFAULT_DB_ALIAS, connections
 from psycopg.sql import Literal
 
+from pubsub.db.sql import load
+
 from .columns import COLUMNS
 from .connection import jdbc_options
 from .errors import InvalidRead
-from .planning import BY_INDEX, IN_ORDER, is_dense, message_bounds
+from .plan import BY_INDEX, IN_ORDER, is_dense, message_bounds
 from .ranges import Extent, LogRange, extents
-from .statements import statement
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,9 +51,9 @@ def read_log(
     archive: str | None = None,
     using: str = DEFAULT_DB_ALIAS,
 ) -> "DataFrame":
-    """The log of a topic, of several, or of all: each event once, however long reading takes and whoever publishes.
+    """The log of a topic, of several, or of all: each event once, however long it takes, and while others publish.
 
-    The tip is taken now, once; what is published later is not part of the DataFrame, which says the same each time it
+    The tip is taken now, once; what is published later is not part of the DataFrame, which is the same each time it
     is used. Without filters it has end - start + 1 rows. Its columns are ``topic``, ``c_offset``, ``partition_id``,
     ``position``, ``event_id``, ``type``, ``key``, ``host_id``, ``user_id``, ``to_group``, ``transaction_id``,
     ``payload``, ``metadata`` and ``created_at``. Rows come in no order: sort by ``c_offset`` where it matters.
@@ -96,7 +97,7 @@ def read_log(
     return read_ranges(
         session,
         [extent.range(start, end) for extent in known],
-        where=[*_in_partitions(partition, known), *_in_time(since, until)],
+        where=[*in_partitions(partition, known), *in_time(since, until)],
         share=share_of(partition, known),
         payload=payload,
         range_size=range_size,
@@ -116,7 +117,7 @@ def read_ranges(
     fetch_size: int | None = None,
     using: str = DEFAULT_DB_ALIAS,
 ) -> "DataFrame":
-    """The same for ranges that somebody has worked out already.
+    """The same for ranges that are known already.
 
     ``where`` are further conditions, in SQL; ``share`` is about how much they leave.
 
@@ -144,7 +145,7 @@ def read_ranges(
         for conditions, planning in ((dense, IN_ORDER), (sparse, BY_INDEX))
         if conditions
     ]
-    return _with_payload(reduce(lambda one, other: one.union(other), frames), payload)
+    return with_payload(reduce(lambda one, other: one.union(other), frames), payload)
 
 
 def _read_where(
@@ -153,7 +154,7 @@ def _read_where(
     """The events that one of these conditions is for: each is a task, a statement and a snapshot."""
     options = jdbc_options(using, session=planning) | {"fetchsize": str(fetch_size)}
     frame = session.read.jdbc(
-        options.pop("url"), f"({statement('log')}) AS log", predicates=list(conditions), properties=options
+        options.pop("url"), f"({load('spark/log')}) AS log", predicates=list(conditions), properties=options
     )
     return frame.select(*COLUMNS)
 
@@ -169,7 +170,7 @@ def read_dead_letters(session: "SparkSession", *, using: str = DEFAULT_DB_ALIAS)
 
 
 def read_cursors(session: "SparkSession", *, using: str = DEFAULT_DB_ALIAS) -> "DataFrame":
-    """Where each group stands in each partition, and how far behind it is.
+    """The cursor of each group in each partition, and how far behind it is.
 
     >>> from pubsub.spark.session import build_session
     >>> read_cursors(build_session()).agg({"lag": "sum"}).first()[0]
@@ -209,7 +210,7 @@ def read_operator_events(session: "SparkSession", *, using: str = DEFAULT_DB_ALI
 
 def _read(session: "SparkSession", name: str, using: str) -> "DataFrame":
     """A small table: by one statement, so on one snapshot."""
-    options = jdbc_options(using) | {"dbtable": f"({statement(name)}) AS rows", "fetchsize": "1000"}
+    options = jdbc_options(using) | {"dbtable": f"({load(f'spark/{name}')}) AS rows", "fetchsize": "1000"}
     return session.read.format("jdbc").options(**options).load()
 
 
@@ -218,7 +219,7 @@ def _condition(piece: LogRange, where: Sequence[str]) -> str:
         f'Offset {piece.first} of topic "{piece.topic}" was there when this read was planned and is no longer: '
         f"retention has dropped it. Read again, or raise the topic's retention. "
     )
-    still_there = statement("still_there").format(
+    still_there = load("spark/still_there").format(
         topic_id=piece.topic_id, first=piece.first, lost=Literal(lost).as_string()
     )
     within = f"topic_id = {piece.topic_id} AND c_offset BETWEEN {piece.first} AND {piece.last}"
@@ -234,7 +235,7 @@ def _fetch_size(ranges: Sequence[LogRange], using: str) -> int:
     largest = 0
     with connections[using].cursor() as cursor:
         for each in ranges:
-            cursor.execute(statement("largest_events"), vars_of(each))
+            cursor.execute(load("spark/largest_events"), vars_of(each))
             (bytes_of_one,) = cursor.fetchone()
             largest = max(largest, bytes_of_one or 0)
     return max(10, min(10_000, BYTES_AT_ONCE // (largest + 500)))
@@ -245,7 +246,8 @@ def vars_of(piece: LogRange) -> Mapping[str, Any]:
     return {"topic_id": piece.topic_id, "first": piece.first, "last": piece.last}
 
 
-def _in_partitions(partition: int | Sequence[int] | None, known: Sequence[Extent]) -> list[str]:
+def in_partitions(partition: int | Sequence[int] | None, known: Sequence[Extent]) -> list[str]:
+    """The condition for one or some partitions; none for all."""
     if partition is None:
         return []
     wanted = [partition] if isinstance(partition, int) else list(partition)
@@ -263,7 +265,8 @@ def share_of(partition: int | Sequence[int] | None, known: Sequence[Extent]) -> 
     return wanted / max((extent.partitions for extent in known), default=1)
 
 
-def _in_time(since: dt.datetime | None, until: dt.datetime | None) -> list[str]:
+def in_time(since: dt.datetime | None, until: dt.datetime | None) -> list[str]:
+    """The conditions for what was published at or after one time and before another."""
     conditions = []
     for name, time, comparison in (("since", since, ">="), ("until", until, "<")):
         if time is None:
@@ -274,7 +277,8 @@ def _in_time(since: dt.datetime | None, until: dt.datetime | None) -> list[str]:
     return conditions
 
 
-def _with_payload(frame: "DataFrame", payload: "str | StructType") -> "DataFrame":
+def with_payload(frame: "DataFrame", payload: "str | StructType") -> "DataFrame":
+    """The frame with its payloads as text, as variants, or read by a schema."""
     from pyspark.sql import functions
 
     if payload == "text":

@@ -1,8 +1,9 @@
-"""Where results of jobs go: into files, and into the table that the admin shows."""
+"""Where results of jobs go: into files, into the table that the admin shows, and as text to pages and terminals."""
 
+import datetime as dt
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,3 +68,25 @@ def save_findings(
     # One task, and so one transaction: a run is there as a whole or not at all.
     rows.write.jdbc(options.pop("url"), "spark_findings", mode="append", properties=options)
     return run_id
+
+
+def numeric_columns(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[bool]:
+    """Of each column, whether its values are numbers: those are aligned to the right."""
+    return [all(isinstance(row[n], int | float | None) for row in rows) for n in range(len(columns))]
+
+
+def as_text(value: Any) -> str:
+    """A value for people to read.
+
+    >>> [as_text(value) for value in (None, True, 1234567, 0.5)]
+    ['–', 'true', '1,234,567', '0.5']
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, dt.datetime) else str(value)

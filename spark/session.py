@@ -1,4 +1,4 @@
-"""The one place where a Spark session comes from.
+"""Building Spark sessions, in one way for all.
 
 >>> session = build_session(app_name="doctest")
 >>> session.conf.get("spark.sql.session.timeZone")
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from django.db import DEFAULT_DB_ALIAS
 
-from ..conf import conf
+from pubsub.conf import conf
+
 from .errors import SparkNotReady
-from .registering import register_format
+from .register import register_format
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -68,7 +69,7 @@ def _complete(app_name: str, chosen: Mapping[str, str]) -> "SparkConf":
 
     under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
     if under_submit:
-        # Its Java runs already, and knows what was said on the command line.
+        # Its Java runs already, and knows the command line.
         SparkContext._ensure_initialized()
         configuration = SparkConf()
         present = dict(configuration.getAll())
@@ -100,7 +101,7 @@ def _defaults(app_name: str, known: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
     }
     if known.get("spark.master", LOCAL).startswith("local"):
-        # Nobody else needs to reach it, and the machine's name need not mean anything.
+        # Nothing else needs to reach it, and the machine's name need not resolve.
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # 200 is for a cluster; here each costs more than it saves.
         defaults["spark.sql.shuffle.partitions"] = "8"
@@ -108,7 +109,7 @@ def _defaults(app_name: str, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def _has_driver(known: Mapping[str, str]) -> bool:
-    """Whether somebody has configured PostgreSQL's driver: by a jar, or by its coordinates for Ivy."""
+    """Whether PostgreSQL's driver is configured: by a jar, or by its coordinates for Ivy."""
     named = ",".join(
         known.get(name, "") for name in ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
     )
@@ -116,7 +117,7 @@ def _has_driver(known: Mapping[str, str]) -> bool:
 
 
 def _defaults_file() -> dict[str, str]:
-    """What conf/spark-defaults.conf says: what we would pass on a command line would come before it."""
+    """The options of conf/spark-defaults.conf: what we pass on a command line would override them."""
     folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")  # noqa: PTH118
     try:
         lines = (Path(folder) / "spark-defaults.conf").read_text().splitlines()
@@ -127,6 +128,6 @@ def _defaults_file() -> dict[str, str]:
 
 
 def _submit_arguments() -> dict[str, str]:
-    """What PYSPARK_SUBMIT_ARGS says about the master; notebooks use it."""
-    said = re.search(r"--master[ =](\S+)", os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
-    return {"spark.master": said[1]} if said else {}
+    """The master of PYSPARK_SUBMIT_ARGS, which notebooks use."""
+    found = re.search(r"--master[ =](\S+)", os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    return {"spark.master": found[1]} if found else {}

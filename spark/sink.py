@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 
+from pubsub.db.sql import load
+
 from .errors import InvalidWrite
-from .statements import statement
 
 if TYPE_CHECKING:
     from pyspark.sql.types import Row, StructType
 
-PUBLISH = statement("publish_staged")
+PUBLISH = load("spark/publish_staged")
 
 CONTENT = ("topic", "type", "key", "host_id", "user_id", "to_group", "payload", "metadata")
 """What a DataFrame may have as columns."""
@@ -107,7 +108,7 @@ class _Writer:
                     raise InvalidWrite(f"Of {count} staged events {cursor.rowcount} are left; nothing was published.")
             _forget(cursor, tasks)
         if is_new and count:
-            # A hint for whoever waits; without it they look a moment later.
+            # A hint for those that wait; without it they look a moment later.
             with psycopg.connect(**self.address, autocommit=True) as connection:
                 connection.execute("SELECT pg_notify('event_channel', '')")
         return count if is_new else 0
@@ -152,7 +153,7 @@ class StreamWriter(_Writer, DataSourceStreamWriter):
         context = TaskContext.get()
         query_id = context.getLocalProperty("sql.streaming.queryId") if context else None
         if not query_id:
-            raise InvalidWrite("Spark has not told this task which query it belongs to, so nothing can be published.")
+            raise InvalidWrite("Spark has not passed this task the id of its query, so nothing can be published.")
         return self.stage(iterator, query_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -165,7 +166,7 @@ class StreamWriter(_Writer, DataSourceStreamWriter):
 
 
 class BatchWriter(_Writer, DataSourceWriter):
-    """A batch write: all rows or none. With the options `sink` and `batchId` it happens once, say in foreachBatch()."""
+    """A batch write: all rows or none. With the options `sink` and `batchId` it happens once, as in foreachBatch()."""
 
     def __init__(
         self,

@@ -1,25 +1,25 @@
-"""What a stream asks of the log and tells it, on a connection of its own. It runs beside Spark's driver.
+"""What a stream reads from the log and writes to it, on a connection of its own. It runs beside Spark's driver.
 
 There is no Django: the address comes with the code.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import InvalidRead, RangeNotThere
-from .statements import statement
+from pubsub.db.sql import load
 
-STATE = statement("stream_state")
-SUBSCRIBE = statement("stream_subscribe")
-PLACE = statement("stream_place")
-GROUP = statement("stream_group")
+from .cursors import move_group
+from .errors import InvalidRead, RangeNotThere
+
+STATE = load("spark/stream_state")
+GROUP = load("spark/stream_group")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicState:
-    """What the log holds of a topic, and the event before the place that was asked for."""
+    """What the log holds of a topic, and the event before the offset that was asked for."""
 
     topic_id: int
     oldest: int
@@ -35,7 +35,7 @@ class StreamLog:
         self._connection: Any = None
 
     def states(self, offsets: Mapping[str, int]) -> dict[str, TopicState]:
-        """The state of each topic at its offset; raises where there is no such topic."""
+        """The state of each topic at its offset; raises if a topic does not exist."""
         rows = self._ask(STATE, {"topics": list(offsets), "offsets": list(offsets.values())})
         missing = [row[0] for row in rows if row[1] is None]
         if missing:
@@ -44,22 +44,17 @@ class StreamLog:
             row[0]: TopicState(topic_id=row[1], oldest=row[2], next_offset=row[3], event_before=row[4]) for row in rows
         }
 
-    def group_stands(self, group: str, topic_id: int) -> tuple[str, int | None] | None:
-        """The status of the group's subscription and the first offset it has not passed; null if there is none."""
+    def group_state(self, group: str, topic_id: int) -> tuple[str, int | None] | None:
+        """The status of the group's subscription and the first offset it has not passed; None if there is none."""
         rows = self._ask(GROUP, {"group": group, "topic_id": topic_id})
         return (rows[0][0], rows[0][1]) if rows else None
 
-    def place_group(self, group: str, places: Sequence[tuple[int, int]], *, subscribe: bool = False) -> None:
-        """Puts the group to an offset in each topic, all at one moment: nobody numbers meanwhile."""
+    def move_group(self, group: str, offsets: Mapping[int, int], *, subscribe: bool = False) -> None:
+        """Moves the group to the next offset of each topic id, all in one transaction."""
         connection = self._connected()
         with connection.transaction(), connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
-            cursor.execute("SELECT FROM log_sequencer WHERE id = 1 FOR UPDATE")
-            for topic_id, next_offset in places:
-                parameters = {"group": group, "topic_id": topic_id, "next_offset": next_offset}
-                if subscribe:
-                    cursor.execute(SUBSCRIBE, parameters)
-                cursor.execute(PLACE, parameters)
+            move_group(cursor, group, offsets, subscribe=subscribe)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -88,20 +83,20 @@ class StreamLog:
         raise AssertionError
 
 
-def check_place(topic: str, offset: int, event: str | None, state: TopicState, *, may_skip: bool) -> int:
+def check_offset(topic: str, offset: int, event: str | None, state: TopicState, *, may_skip: bool) -> int:
     """The offset to go on from: the checkpoint's, if the log is still the one that it was written for."""
     if offset > state.next_offset or (
         event and offset > state.oldest and state.event_before and state.event_before != event
     ):
-        said = (
+        difference = (
             f"the log ends at {state.next_offset - 1}"
             if offset > state.next_offset
             else f"offset {offset - 1} is event {state.event_before}, and was {event} when it was read"
         )
         raise RangeNotThere(
-            f'The stream has come to offset {offset} of topic "{topic}", but {said}: the database is not the one that '
-            f"the checkpoint was written for, or an older copy of it. Begin with a new checkpoint, and startingOffsets "
-            f"where the two parted."
+            f'The stream has come to offset {offset} of topic "{topic}", but {difference}: the database is not the one '
+            f"that the checkpoint was written for, or an older copy of it. Begin with a new checkpoint, and "
+            f"startingOffsets where the two differ."
         )
     if offset < state.oldest:
         if not may_skip:

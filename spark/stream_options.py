@@ -21,7 +21,7 @@ KNOWN = (
 # What Spark itself adds to a query's options.
 OF_SPARK = ("checkpointlocation", "path")
 
-Place = str | int
+NamedOffset = str | int
 """Where to begin or to end: "earliest", "latest", or an offset."""
 
 
@@ -30,10 +30,10 @@ class ReadOptions:
     """What a query reads, and how."""
 
     topics: tuple[str, ...]
-    starting: Mapping[str, Place]
-    """A place for each topic that has one; the others begin where their group is, or at the default."""
+    starting: Mapping[str, NamedOffset]
+    """By topic; the others begin where their group is, or at the default."""
     default_start: str
-    ending: Mapping[str, Place]
+    ending: Mapping[str, NamedOffset]
     max_offsets: int | None
     range_size: int
     group: str | None
@@ -57,13 +57,13 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     topics = tuple(dict.fromkeys(name.strip() for name in named.split(",") if name.strip()))
     if not topics:
         raise InvalidRead('The format "pubsub" needs the option topic, or topics: a name, or several with commas.')
-    starting, default_start = _places("startingOffsets", values.get("startingoffsets", ""), topics)
-    ending, _ = _places("endingOffsets", values.get("endingoffsets", ""), topics)
+    starting, default_start = _offsets("startingOffsets", values.get("startingoffsets", ""), topics)
+    ending, _ = _offsets("endingOffsets", values.get("endingoffsets", ""), topics)
     if streaming and "endingoffsets" in values:
         raise InvalidRead("endingOffsets is for batch reads; a stream ends by trigger(availableNow=True).")
     group = values.get("group", "").strip() or None
     if group and not streaming:
-        raise InvalidRead("group is for streams: a batch read has no place that it comes back to.")
+        raise InvalidRead("group is for streams: a batch read has no cursor to come back to.")
     return ReadOptions(
         topics=topics,
         starting=starting,
@@ -77,17 +77,17 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     )
 
 
-def _places(name: str, text: str, topics: tuple[str, ...]) -> tuple[dict[str, Place], str]:
+def _offsets(name: str, text: str, topics: tuple[str, ...]) -> tuple[dict[str, NamedOffset], str]:
     if text in ("", "earliest", "latest"):
         return (dict.fromkeys(topics, text) if text else {}), text
     try:
-        places = json.loads(text)
-        if not isinstance(places, dict):
+        offsets = json.loads(text)
+        if not isinstance(offsets, dict):
             raise TypeError
-        for topic, place in places.items():
+        for topic, offset in offsets.items():
             if topic not in topics or not (
-                place in ("earliest", "latest")
-                or (isinstance(place, int) and not isinstance(place, bool) and place >= 1)
+                offset in ("earliest", "latest")
+                or (isinstance(offset, int) and not isinstance(offset, bool) and offset >= 1)
             ):
                 raise TypeError
     except (ValueError, TypeError):
@@ -95,7 +95,7 @@ def _places(name: str, text: str, topics: tuple[str, ...]) -> tuple[dict[str, Pl
             f"{name} must be earliest, latest, or JSON with an offset for topics of this query, such as "
             f'{{"{topics[0]}": 12}} or {{"{topics[0]}": "earliest"}}, not {text!r}.'
         ) from None
-    return places, ""
+    return offsets, ""
 
 
 def _number(name: str, text: str | None) -> int | None:

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +10,13 @@ import pytest
 
 from project.embedded_postgres import using_server
 from pubsub.spark.session import build_session
+from tests.consuming.helpers import drop_effects_table, make_effects_table, topic_of
+from tests.sessions import Session, connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "tests.pgbouncer", "tests.retention.helpers", "tests.server"]
 
 _session = ExitStack()
 
@@ -62,6 +64,52 @@ def clear_by_deleting() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("django.db.backends.postgresql.operations.DatabaseOperations.sql_flush", sql_flush)
         yield
+
+
+@pytest.fixture
+def new_session(transactional_db: None) -> Iterator[Callable[..., Session]]:
+    """Opens a session of its own; whatever it has open in the end is rolled back."""
+    with ExitStack() as closing:
+
+        def open_session(**options: object) -> Session:
+            session = connect(**options)
+            closing.callback(session.close)
+            return session
+
+        yield open_session
+
+
+@pytest.fixture
+def session(new_session: Callable[..., Session]) -> Session:
+    return new_session()
+
+
+@pytest.fixture
+def other(new_session: Callable[..., Session]) -> Session:
+    return new_session()
+
+
+@pytest.fixture
+def third(new_session: Callable[..., Session]) -> Session:
+    return new_session()
+
+
+@pytest.fixture
+def effects_table(transactional_db: None) -> Iterator[None]:
+    make_effects_table()
+    yield
+    drop_effects_table()
+
+
+@pytest.fixture
+def work(transactional_db: None) -> str:
+    """A topic of one partition: all is in one order."""
+    return topic_of(1)
+
+
+@pytest.fixture
+def wide(transactional_db: None) -> str:
+    return topic_of(8, "wide")
 
 
 WHOLE_PLANS = {"spark.sql.maxMetadataStringLength": "5000"}

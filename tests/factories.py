@@ -132,15 +132,15 @@ class ConsumerOffsetFactory(DjangoModelFactory):
     passed = 10
 
 
-class ClaimFactory(DjangoModelFactory):
+class LeaseFactory(DjangoModelFactory):
     class Meta:
-        model = models.Claim
+        model = models.Lease
 
     topic = factory.SubFactory(TopicFactory)
     group_id = factory.Sequence(lambda n: f"email-service-{n}")
     partition_id = 0
     first_offset = factory.Sequence(lambda n: n * 100 + 1)
-    last_offset = factory.LazyAttribute(lambda claim: claim.first_offset + 99)
+    last_offset = factory.LazyAttribute(lambda lease: lease.first_offset + 99)
     worker_id = "worker-1"
     epoch = 1
     expires_at = factory.LazyFunction(lambda: timezone.now() + dt.timedelta(seconds=30))
@@ -265,9 +265,9 @@ class AttemptFactory(DjangoModelFactory):
     traceback = factory.SelfAttribute("letter.traceback")
 
 
-class SegmentFactory(DjangoModelFactory):
+class SegmentContentsFactory(DjangoModelFactory):
     class Meta:
-        model = models.Segment
+        model = models.SegmentContents
 
     topic = factory.SubFactory(TopicFactory)
     lower = factory.Sequence(lambda n: 2_000_000_000 + n * 1000)

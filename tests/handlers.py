@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from pubsub.consuming.worker import Worker
 from pubsub.events import Event
-from pubsub.subscriptions.declaring import Declaration
+from pubsub.subscriptions.declare import Declaration
+from pubsub.worker.worker import Worker
 
 
 class Recorder:

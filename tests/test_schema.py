@@ -1,5 +1,6 @@
-"""The schema is told twice, by the models and by SQL files: both must tell the same, readably."""
+"""The schema is written twice, in models and in SQL files: both must say the same, readably."""
 
+import hashlib
 import importlib.util
 import re
 from pathlib import Path
@@ -8,10 +9,13 @@ from types import ModuleType
 import pytest
 from django.apps import apps
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, migrations
+
+from pubsub.migrations._sql_files import run_sql_file
 
 ROOT = Path(__file__).resolve().parent.parent
 MIGRATIONS = ROOT / "pubsub" / "migrations"
+SQL = MIGRATIONS / "sql"
 
 MODELS = [model for model in apps.get_app_config("pubsub").get_models() if not model._meta.proxy]
 TABLES = [model for model in MODELS if model._meta.managed]
@@ -119,12 +123,49 @@ def test_the_models_comments_are_in_the_database(model):
             assert found[field.column] == field.db_comment
 
 
-def test_what_a_migration_makes_it_takes_away():
-    files = {path.name for path in (MIGRATIONS / "sql").iterdir()}
-    ups = {name.removesuffix(".up.sql") for name in files if name.endswith(".up.sql")}
-    assert files == {f"{name}.{way}.sql" for name in ups for way in ("up", "down")}
-    code = "".join(path.read_text() for path in MIGRATIONS.glob("[0-9]*.py"))
-    assert set(re.findall(r'run_sql_file\(\s*"(\w+)"', code)) == ups
+def test_every_sql_file_is_run_by_a_migration():
+    code = "".join(path.read_text(encoding="utf-8") for path in MIGRATIONS.glob("[0-9]*.py"))
+    assert sorted(re.findall(r'run_sql_file\(\s*"(\w+)"', code)) == sorted(path.stem for path in SQL.glob("*.sql"))
+
+
+@pytest.mark.parametrize("path", sorted(SQL.glob("*.sql")), ids=lambda path: path.stem)
+def test_a_sql_file_makes_what_its_name_says_and_the_way_back_drops_it(path):
+    made = re.findall(
+        r"^\s*CREATE (?:OR REPLACE )?(?!INDEX)(\w+) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    operation = run_sql_file(path.stem)
+    if path.stem == "hot_rows":  # settings of tables, which go with them
+        assert (made, operation.reverse_sql) == ([], migrations.RunSQL.noop)
+    else:
+        ((kind, name),) = made
+        assert name == (f"pubsub_{path.stem}" if kind == "FUNCTION" else path.stem)
+        assert operation.reverse_sql == f"DROP {kind} {name};"
+
+
+SUMS = "(cd pubsub/migrations/sql && sha256sum *_v[0-9]*.sql > SHA256SUMS)"
+
+
+def listed_functions():
+    lines = (SQL / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    return {name: checksum for checksum, name in (line.split() for line in lines)}
+
+
+def functions():
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in SQL.glob("*_v[0-9]*.sql")}
+
+
+def test_a_released_function_does_not_change():
+    changed = sorted(name for name, _ in listed_functions().items() - functions().items())
+    assert not changed, (
+        f"{', '.join(changed)}: changed or gone. A released function must not change, because databases that have been "
+        f"migrated keep it as it was: add the next version, and a migration that runs it. If this one has never been "
+        f"released, or only its comments have changed: {SUMS}"
+    )
+
+
+def test_every_function_is_listed_with_its_checksum():
+    missing = sorted(functions().keys() - listed_functions().keys())
+    assert not missing, f"{', '.join(missing)}: not listed in SHA256SUMS. Run {SUMS}"
 
 
 def draw_schema() -> ModuleType:

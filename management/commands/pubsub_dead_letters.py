@@ -1,4 +1,4 @@
-"""See what groups could not handle, and replay or discard it."""
+"""List what groups could not handle, and replay or discard it."""
 
 import datetime as dt
 import json
@@ -11,13 +11,14 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
 from django.utils import timezone
 
-from pubsub.dead_letters import verbs
-from pubsub.dead_letters.choosing import Matching
-from pubsub.dead_letters.showing import describe, full_description
-from pubsub.dead_letters.verbs import VERBS, Letter, topic_names
+from pubsub.dead_letters import actions
+from pubsub.dead_letters.actions import ACTIONS, Letter, topic_names
+from pubsub.dead_letters.describe import describe, full_description
+from pubsub.dead_letters.filter import LetterFilter
 from pubsub.errors import LettersInUse, PubSubError
 from pubsub.management.arguments import whole_number
-from pubsub.management.operators import check_database, system_user
+from pubsub.management.databases import check_database
+from pubsub.management.operator_command import system_user
 from pubsub.models import DeadLetter
 
 STATES = [state.value for state in DeadLetter.State]
@@ -46,34 +47,34 @@ def identifier(text: str) -> uuid.UUID:
 
 class Command(BaseCommand):
     help = (
-        "Lists dead letters, shows one, gives them another attempt, or gives them up. Replay and discard take the rest "
-        "of each publisher's transaction along, as far as it went to the same partition. Exit code: 0 if it was done, "
-        "1 if there was nothing to do it with, or a worker was in the way, 2 if the command was misused."
+        "Lists dead letters, shows one, replays or discards them. Replay and discard include the rest of each "
+        "publisher's transaction, as far as it went to the same partition. Exit code: 0 if done, 1 if there was "
+        "nothing to do, or a worker was handling them, 2 if the command was misused."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        verbs = parser.add_subparsers(dest="verb", required=True, metavar="list | show | replay | discard")
-        listed = verbs.add_parser("list", help="the newest ones that match, without their payloads")
+        actions = parser.add_subparsers(dest="action", required=True, metavar="list | show | replay | discard")
+        listed = actions.add_parser("list", help="the newest that match, without their payloads")
         self.add_filters(listed)
         listed.add_argument("--state", choices=STATES, help="only in this state")
-        listed.add_argument("--limit", type=whole_number(1), default=50, help="at most so many (default: 50)")
-        listed.add_argument("--before", type=whole_number(1), help="only older ones than this id: the next page")
-        shown = verbs.add_parser("show", help="all of one, with its payload")
+        listed.add_argument("--limit", type=whole_number(1), default=50, help="at most this many (default: 50)")
+        listed.add_argument("--before", type=whole_number(1), help="only ids below this one: the next page")
+        shown = actions.add_parser("show", help="one in full, with its payload")
         shown.add_argument("id", type=whole_number(1))
-        shown.add_argument("--reveal", action="store_true", help="what PUBSUB redacts, too")
+        shown.add_argument("--reveal", action="store_true", help="include what PUBSUB redacts")
         self.add_common(shown)
-        for verb, what in (("replay", "gives them another attempt, now"), ("discard", "gives them up")):
-            acting = verbs.add_parser(verb, help=f"{what}, with the rest of their transactions")
+        for action, what in (("replay", "tries them again, now"), ("discard", "gives them up")):
+            acting = actions.add_parser(action, help=f"{what}, with the rest of their transactions")
             acting.add_argument("id", nargs="*", type=whole_number(1))
             self.add_filters(acting)
-            if verb == "discard":
-                acting.add_argument("--state", choices=VERBS[verb].states, help="only in this state")
-            acting.add_argument("--all", action="store_true", help="whatever it is")
-            acting.add_argument("--reason", default="", help="why, for the journal")
+            if action == "discard":
+                acting.add_argument("--state", choices=ACTIONS[action].states, help="only in this state")
+            acting.add_argument("--all", action="store_true", help="all of them")
+            acting.add_argument("--reason", default="", help="why, for the audit log")
             acting.add_argument(
-                "--actor", default=system_user(), help="who, for the journal (default: the system's user)"
+                "--actor", default=system_user(), help="who, for the audit log (default: the system's user)"
             )
-            acting.add_argument("--dry-run", action="store_true", help="tell what would happen, and change nothing")
+            acting.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
 
     def add_filters(self, parser: ArgumentParser) -> None:
         parser.add_argument("--transaction", type=identifier, help="of this publisher's transaction")
@@ -94,30 +95,30 @@ class Command(BaseCommand):
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        using, verb = options["database"], options["verb"]
+        using, action = options["database"], options["action"]
         check_database(using)
         try:
-            if verb == "list":
+            if action == "list":
                 self.list_letters(using, options)
-            elif verb == "show":
+            elif action == "show":
                 self.show_letter(using, options)
             else:
-                self.act(using, options)
+                self.apply(using, options)
         except PubSubError as error:
             returncode = 1 if isinstance(error, LettersInUse) else 2
             raise CommandError(str(error), returncode=returncode) from error
 
-    def matching(self, options: dict[str, Any]) -> Matching:
+    def letter_filter(self, options: dict[str, Any]) -> LetterFilter:
         names = ("transaction", "group", "topic", "type", "exception", "key", "host", "state", "since", "until")
         given = {name: options[name] for name in names if options.get(name) is not None}
         if isinstance(options.get("id"), list) and options["id"]:
             given["ids"] = tuple(options["id"])
-        return Matching(**given)
+        return LetterFilter(**given)
 
     def list_letters(self, using: str, options: dict[str, Any]) -> None:
-        matching = self.matching(options)
-        matching.parameters(using)  # a topic that does not exist is an error, not an empty list
-        letters = matching.among(DeadLetter.objects.using(using)).select_related("topic").order_by("-pk")
+        letter_filter = self.letter_filter(options)
+        letter_filter.parameters(using)  # a topic that does not exist is an error, not an empty list
+        letters = letter_filter.among(DeadLetter.objects.using(using)).select_related("topic").order_by("-pk")
         if options["before"]:
             letters = letters.filter(pk__lt=options["before"])
         found = [describe(letter) for letter in letters.defer(*LARGE)[: options["limit"]]]
@@ -138,48 +139,50 @@ class Command(BaseCommand):
         letter = DeadLetter.objects.using(using).select_related("topic").defer(*LARGE).filter(pk=options["id"]).first()
         if letter is None:
             raise CommandError(f"There is no dead letter {options['id']}.", returncode=1)
-        told = full_description(letter, using, reveal=options["reveal"])
+        told = full_description(letter, using=using, reveal=options["reveal"])
         if options["format"] == "json":
             self.stdout.write(told.as_json())
         else:
             self.stdout.write(told.as_text())
 
-    def act(self, using: str, options: dict[str, Any]) -> None:
-        verb, matching = VERBS[options["verb"]], self.matching(options)
-        if matching.is_everything and not options["all"]:
+    def apply(self, using: str, options: dict[str, Any]) -> None:
+        action, letter_filter = ACTIONS[options["action"]], self.letter_filter(options)
+        if letter_filter.is_everything and not options["all"]:
             raise CommandError(
-                f"Say which ones to {verb.name}: ids, --transaction, filters such as --group and --type, or --all.",
+                f"Say which ones to {action.name}: ids, --transaction, filters such as --group and --type, or --all.",
                 returncode=2,
             )
         if options["dry_run"]:
-            self.dry_run(verb, matching, using, options)
+            self.dry_run(action, letter_filter, using, options)
             return
         events, transactions = 0, 0
         told: list[Letter] = []
         ids: set[int] = set()
-        batches = verbs.act_in_batches(verb, matching, using, actor=options["actor"], reason=options["reason"])
+        batches = actions.apply_in_batches(
+            action, letter_filter, using=using, actor=options["actor"], reason=options["reason"]
+        )
         for changed in batches:
             events += len(changed)
             transactions += len({(it.group, it.topic_id, it.partition, it.transaction_id) for it in changed})
-            if matching.ids:
+            if letter_filter.ids:
                 ids.update(it.id for it in changed)
             told += changed[: ROWS_TOLD - len(told)]
             if self.stderr.isatty():
                 self.stderr.write(f"\r{events:,} events", ending="")
         if self.stderr.isatty():
             self.stderr.write("\r\033[K", ending="")
-        self.report(verb.name, events, transactions, told, ids, using, options)
+        self.report(action.name, events, transactions, told, ids, using, options)
 
-    def dry_run(self, verb: verbs.Verb, matching: Matching, using: str, options: dict[str, Any]) -> None:
-        counts = verbs.count(verb, matching, using)
-        told = verbs.preview(verb, matching, using, shown=ROWS_TOLD)
+    def dry_run(self, action: actions.Action, letter_filter: LetterFilter, using: str, options: dict[str, Any]) -> None:
+        counts = actions.count(action, letter_filter, using=using)
+        told = actions.preview(action, letter_filter, using=using, shown=ROWS_TOLD)
         events, transactions = sum(it.events for it in counts), sum(it.transactions for it in counts)
-        ids = {it.id for it in verbs.preview(verb, matching, using)} if matching.ids else set()
-        self.report(verb.name, events, transactions, told, ids, using, options)
+        ids = {it.id for it in actions.preview(action, letter_filter, using=using)} if letter_filter.ids else set()
+        self.report(action.name, events, transactions, told, ids, using, options)
 
     def report(
         self,
-        verb: str,
+        action: str,
         events: int,
         transactions: int,
         told: list[Letter],
@@ -187,7 +190,7 @@ class Command(BaseCommand):
         using: str,
         options: dict[str, Any],
     ) -> None:
-        names = topic_names({it.topic_id for it in told}, using)
+        names = topic_names({it.topic_id for it in told}, using=using)
         rows = [
             {"id": it.id, "group": it.group, "topic": names[it.topic_id], "offset": it.offset, "was": it.state,
              "transaction": str(it.transaction_id)}
@@ -198,7 +201,7 @@ class Command(BaseCommand):
         unchanged = [{"id": it, "state": states.get(it)} for it in sorted(rest)]
         if options["format"] == "json":
             summary = {
-                "verb": verb,
+                "action": action,
                 "dry_run": options["dry_run"],
                 "events": events,
                 "transactions": transactions,
@@ -214,7 +217,7 @@ class Command(BaseCommand):
             for one in unchanged:
                 self.stdout.write(f"{one['id']:>8}  not changed: {one['state'] or 'there is no such dead letter'}")
             would = "would be " if options["dry_run"] else ""
-            done = {"replay": "replayed", "discard": "discarded"}[verb]
+            done = {"replay": "replayed", "discard": "discarded"}[action]
             self.stdout.write(
                 f"{events:,} event{'s' * (events != 1)} of {transactions:,} transaction{'s' * (transactions != 1)} "
                 f"{would}{done}."
@@ -225,4 +228,4 @@ class Command(BaseCommand):
 
 LARGE = ("payload", "metadata", "original_payload", "traceback")
 ROWS_TOLD = 100
-"""Letters that are named one by one; the others are counted."""
+"""Letters that are listed one by one; the others are counted."""

@@ -1,4 +1,4 @@
-"""Consumer groups: list, pause, resume, cancel, move and remove them, and see who works for them."""
+"""Consumer groups: list, pause, resume, cancel, move and remove them, and list their members."""
 
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -6,65 +6,63 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from pubsub import operating
-from pubsub.management.arguments import duration, place, steps, whole_number
-from pubsub.management.operators import MISUSED, OperatorCommand, terminal_width
-from pubsub.management.tables import seconds, table
+from pubsub import control
+from pubsub.management.arguments import duration, start, steps, whole_number
+from pubsub.management.exits import MISUSED
+from pubsub.management.operator_command import OperatorCommand
+from pubsub.management.tables import seconds, table, terminal_width
 from pubsub.models import Member
-from pubsub.observing.status import GroupStatus, Status, status
-from pubsub.topics.finding import unknown_topic
+from pubsub.monitoring.status import GroupStatus, SystemStatus, status
+from pubsub.topics.registry import unknown_topic
 
 TEXTS = {
-    "pause": "let its workers finish what they have in hand and begin nothing; it keeps its place",
-    "resume": "let a group that was paused, or is dead, go on where it stands",
-    "cancel": "end its subscription for good: it holds nothing back any more",
+    "pause": "stop it after the batches in hand; it keeps its cursors",
+    "resume": "let a paused or dead group continue from its cursors",
+    "cancel": "end its subscription for good: it no longer holds anything back",
 }
 
 
 class Command(OperatorCommand):
     help = (
-        "Lists consumer groups and changes how they stand. What is changed is written to the journal, with who and "
-        "why. Exit code: 0 if done, or if there was nothing to change; 1 if it was refused; 2 if the command was "
-        "misused."
+        "Lists consumer groups and changes their state. Changes are recorded in the audit log, with who and why. Exit "
+        "code: 0 if done, or if there was nothing to change; 1 if it was refused; 2 if the command was misused."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        parts = actions.add_parser("list", help="every group: its state, its members, how far it is behind")
+        parts = actions.add_parser("list", help="every group: its state, its members and its lag")
         parts.add_argument("--topic", help="only groups of this topic")
         self.add_reading_arguments(parts)
-        parts = actions.add_parser("members", help="the processes that work for a group")
+        parts = actions.add_parser("members", help="the processes that handle a group's events")
         self._add_group(parts)
         self.add_reading_arguments(parts)
         for action, text in TEXTS.items():
             parts = actions.add_parser(action, help=text)
             self._add_group(parts)
             self.add_changing_arguments(parts)
-        parts = actions.add_parser(
-            "seek", help="move its place; says first how far it would be behind, if --dry-run is given"
-        )
+        parts = actions.add_parser("seek", help="move its cursors; --dry-run shows how far behind it would be")
         self._add_group(parts)
         where = parts.add_mutually_exclusive_group(required=True)
-        where.add_argument("--to", type=place, help="earliest, latest, an offset, or a time such as 2030-01-31T12:00")
-        where.add_argument("--by", type=steps, help="so many events of each partition on (+100) or back (-100)")
+        where.add_argument("--to", type=start, help="earliest, latest, an offset, or a time such as 2030-01-31T12:00")
+        where.add_argument("--by", type=steps, help="so many events of each partition forward (+100) or back (-100)")
         parts.add_argument(
             "--partition", type=whole_number(0), action="append", help="only this one; may be repeated (default: all)"
         )
-        self._add_force(parts, "wait for what workers have in hand, and end leases, instead of refusing")
+        self._add_force(parts, "wait for workers' transactions and end leases, instead of refusing")
         self.add_changing_arguments(parts)
-        parts = actions.add_parser("force-complete", help="leave out what it has not read and is old")
+        parts = actions.add_parser("force-complete", help="skip old events that it has not read")
         self._add_group(parts)
         parts.add_argument("--older-than", type=duration, required=True, help="such as 3d or 12h")
-        self._add_force(parts, "wait for what workers have in hand, and end leases, instead of refusing")
+        self._add_force(parts, "wait for workers' transactions and end leases, instead of refusing")
         self.add_changing_arguments(parts)
-        parts = actions.add_parser("remove", help="take it away; refused where something would be lost")
+        parts = actions.add_parser("remove", help="remove it; refused where something would be lost")
         self._add_group(parts)
-        self._add_force(parts, "remove it though it is active, or has something unread, and discard its dead letters")
+        self._add_force(parts, "remove it even if it is active or has unread events, and discard its dead letters")
         self.add_changing_arguments(parts)
 
     def _add_group(self, parser: ArgumentParser) -> None:
         parser.add_argument("group")
-        parser.add_argument("--topic", help="only on this topic (default: on all that it reads)")
+        parser.add_argument("--topic", help="only on this topic (default: all that it reads)")
 
     def _add_force(self, parser: ArgumentParser, text: str) -> None:
         parser.add_argument("--force", action="store_true", help=text)
@@ -77,11 +75,11 @@ class Command(OperatorCommand):
         groups = [group for group in now.groups if topic in (None, group.topic)]
         headings = ["group", "topic", "status", "members>", "heard of>", "lag>", "behind>", "dead>", "retrying>"]
         lines = table(headings, [row(group, now) for group in groups], terminal_width())
-        self.tell(options, [data(group) for group in groups], lines if groups else ["No group is subscribed."])
+        self.report(options, [data(group) for group in groups], lines if groups else ["No group is subscribed."])
 
     def members(self, group: str, topic: str | None = None, **options: Any) -> None:
         using = options["database"]
-        chosen = operating.subscriptions_of(group, using, topic)
+        chosen = control.subscriptions_of(group, topic=topic, using=using)
         found = [
             (subscription.topic.name, member)
             for subscription in chosen
@@ -102,8 +100,8 @@ class Command(OperatorCommand):
             for name, member in found
         ]
         headings = ["topic", "worker", "machine", "pid>", "joined>", "heard of>"]
-        lines = table(headings, rows, terminal_width()) if rows else [f'No process works for group "{group}".']
-        self.tell(
+        lines = table(headings, rows, terminal_width()) if rows else [f'Group "{group}" has no members.']
+        self.report(
             options,
             [
                 {
@@ -120,19 +118,19 @@ class Command(OperatorCommand):
         )
 
     def pause(self, **options: Any) -> None:
-        self._change_status(operating.pause, **options)
+        self._change_status(control.pause, **options)
 
     def resume(self, **options: Any) -> None:
-        self._change_status(operating.resume, **options)
+        self._change_status(control.resume, **options)
 
     def cancel(self, **options: Any) -> None:
-        self._change_status(operating.cancel, **options)
+        self._change_status(control.cancel, **options)
 
     def _change_status(self, change: Any, group: str, topic: str | None = None, **options: Any) -> None:
         with self.changing(options) as who:
-            chosen = operating.subscriptions_of(group, who["using"], topic)
+            chosen = control.subscriptions_of(group, topic=topic, using=who["using"])
             states = [change(subscription.topic.name, group, **who) for subscription in chosen]
-        self.tell(
+        self.report(
             options,
             [{**vars(state), "changed": state.changed} for state in states],
             [
@@ -146,46 +144,48 @@ class Command(OperatorCommand):
         topic = self._one_topic(group, topic, options)
         where = {"to": options["to"], "by": options["by"], "partitions": options["partition"]}
         if options["dry_run"]:
-            moves = operating.preview_seek(topic, group, using=options["database"], **where)
+            moves = control.preview_seek(topic, group, using=options["database"], **where)
         else:
             with self.changing(options) as who:
-                moves = operating.seek(topic, group, force=options["force"], wait_s=options["wait"], **where, **who)
-        self._tell_moves(group, topic, moves, options)
+                moves = control.seek(topic, group, force=options["force"], wait_s=options["wait"], **where, **who)
+        self._report_moves(group, topic, moves, options)
 
     def force_complete(self, group: str, topic: str | None = None, **options: Any) -> None:
         topic = self._one_topic(group, topic, options)
         older_than = options["older_than"]
         if options["dry_run"]:
-            moves = operating.preview_force_complete(topic, group, older_than=older_than, using=options["database"])
+            moves = control.preview_force_complete(topic, group, older_than=older_than, using=options["database"])
         else:
             with self.changing(options) as who:
-                moves = operating.force_complete(
+                moves = control.force_complete(
                     topic, group, older_than=older_than, force=options["force"], wait_s=options["wait"], **who
                 )
-        self._tell_moves(group, topic, moves, options)
+        self._report_moves(group, topic, moves, options)
 
     def remove(self, group: str, topic: str | None = None, **options: Any) -> None:
         topic = self._one_topic(group, topic, options)
         with self.changing(options) as who:
-            before = operating.remove_group(topic, group, force=options["force"], wait_s=options["wait"], **who)
+            before = control.remove_group(topic, group, force=options["force"], wait_s=options["wait"], **who)
         lost = f" It had {before['lag']:,} unread events." if before["lag"] else ""
         letters = f" Discarded {before['discarded_letters']:,} dead letters." if before["discarded_letters"] else ""
-        self.tell(
+        self.report(
             options,
             {"group": group, "topic": topic, "removed": True, **before},
             [f'Removed group "{group}" from topic "{topic}".{lost}{letters}'],
         )
 
     def _one_topic(self, group: str, topic: str | None, options: dict[str, Any]) -> str:
-        chosen = operating.subscriptions_of(group, options["database"], topic)
+        chosen = control.subscriptions_of(group, topic=topic, using=options["database"])
         names = [subscription.topic.name for subscription in chosen]
         if len(names) > 1:
             raise CommandError(
-                f'Group "{group}" reads {", ".join(names)}: say which one by --topic.', returncode=MISUSED
+                f'Group "{group}" reads {", ".join(names)}: give one of them as --topic.', returncode=MISUSED
             )
         return names[0]
 
-    def _tell_moves(self, group: str, topic: str, moves: Sequence[operating.Move], options: dict[str, Any]) -> None:
+    def _report_moves(
+        self, group: str, topic: str, moves: Sequence[control.CursorMove], options: dict[str, Any]
+    ) -> None:
         before, after = sum(move.lag_before for move in moves), sum(move.lag_after for move in moves)
         headings = ["partition>", "from offset>", "to offset>", "lag now>" if options["dry_run"] else "lag was>"]
         headings += ["lag then>" if options["dry_run"] else "lag is>", "in use by"]
@@ -204,7 +204,7 @@ class Command(OperatorCommand):
             *table(headings, rows, terminal_width()),
             f'Group "{group}" on topic "{topic}": {before:,} events behind → {after:,}.',
         ]
-        self.tell(
+        self.report(
             options,
             {
                 "group": group,
@@ -217,7 +217,7 @@ class Command(OperatorCommand):
         )
 
 
-def row(group: GroupStatus, now: Status) -> list[str]:
+def row(group: GroupStatus, now: SystemStatus) -> list[str]:
     return [
         group.group,
         group.topic,

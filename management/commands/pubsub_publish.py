@@ -1,4 +1,4 @@
-"""Publish what stands on standard input, one JSON value on each line."""
+"""Publish JSON lines from standard input."""
 
 import json
 import os
@@ -16,12 +16,13 @@ from pubsub import publish_many
 from pubsub.conf import conf
 from pubsub.errors import BadLine, PubSubError
 from pubsub.management.arguments import whole_number
-from pubsub.management.operators import check_database
-from pubsub.payloads.lines import LineParser, lines
-from pubsub.topics.finding import check_name, topic_id
+from pubsub.management.databases import check_database
+from pubsub.management.json_lines import LineParser, lines
+from pubsub.topics.names import check_name
+from pubsub.topics.registry import topic_id
 
 BATCH_BYTES = 16 * 1024 * 1024
-"""A batch ends here, however few lines it has: memory stays bounded."""
+"""A batch ends at this size, however few lines it has, so that memory stays bounded."""
 
 
 class Command(BaseCommand):
@@ -35,19 +36,19 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("topic")
         parser.add_argument("--raw", action="store_true", help="each line is a payload, without options")
-        parser.add_argument("--type", default="", help="for lines that do not say")
+        parser.add_argument("--type", default="", help="for lines without one")
         parser.add_argument("--key-field", help="where in the payload the key is, such as customer.id")
-        parser.add_argument("--host-id", help="for lines that do not say")
-        parser.add_argument("--user-id", help="for lines that do not say")
+        parser.add_argument("--host-id", help="for lines without one")
+        parser.add_argument("--user-id", help="for lines without one")
         parser.add_argument(
             "--batch-size",
             type=whole_number(1),
             default=1000,
-            help="lines published in one transaction (default: 1000); 1 publishes each line as soon as it comes",
+            help="lines published in one transaction (default: 1000); 1 publishes each line as soon as it is read",
         )
         parser.add_argument("--stop-on-error", action="store_true", help="publish nothing after the first bad line")
         parser.add_argument("--dry-run", action="store_true", help="look for bad lines, and publish nothing")
-        parser.add_argument("--format", choices=["text", "json"], default="text", help="of the summary")
+        parser.add_argument("--format", choices=["text", "json"], default="text", help="format of the summary")
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -71,58 +72,62 @@ class Command(BaseCommand):
                 name: options[name] for name in ("type", "host_id", "user_id") if options[name] not in (None, "")
             },
         )
-        job = Job(topic, using, parser, options["batch_size"], options["stop_on_error"], dry_run, command=self)
+        publisher = LinePublisher(
+            topic, using, parser, options["batch_size"], options["stop_on_error"], dry_run, command=self
+        )
         failure = None
         try:
-            with job.finishing_its_batch():
-                job.run(sys.stdin.buffer)
+            with publisher.finishing_its_batch():
+                publisher.run(sys.stdin.buffer)
         except KeyboardInterrupt:
-            failure = f"Interrupted: line {job.last_line + 1:,} and those after it were not dealt with."
+            failure = f"Interrupted: line {publisher.last_line + 1:,} and those after it were not processed."
         except DatabaseError as error:
-            failure = f"The database refused line {job.last_line + 1:,} or one after it: {error}"
+            failure = f"The database refused line {publisher.last_line + 1:,} or one after it: {error}"
         except PubSubError as error:
-            # Events were looked at one by one before: it is the topic, which has gone or refuses them.
-            failure = f"Line {job.last_line + 1:,} and those after it were not published: {error}"
+            # The events themselves were checked before: the topic is gone, or refuses them.
+            failure = f"Line {publisher.last_line + 1:,} and those after it were not published: {error}"
         finally:
-            job.erase_progress()
-        self.say(self.stdout, self.summary(job, options))
+            publisher.erase_progress()
+        self.say(self.stdout, self.summary(publisher, options))
         if failure:
             self.say(self.stderr, failure)
-            sys.exit(128 + job.interrupted if job.interrupted else 1)
-        if job.refused:
+            sys.exit(128 + publisher.interrupted if publisher.interrupted else 1)
+        if publisher.refused:
             sys.exit(1)
 
-    def summary(self, job: "Job", options: dict[str, Any]) -> str:
-        published = 0 if job.dry_run else job.good
+    def summary(self, publisher: "LinePublisher", options: dict[str, Any]) -> str:
+        published = 0 if publisher.dry_run else publisher.good
         if options["format"] == "json":
             return json.dumps(
                 {
-                    "topic": job.topic,
-                    "dry_run": job.dry_run,
+                    "topic": publisher.topic,
+                    "dry_run": publisher.dry_run,
                     "published": published,
-                    "publishable": job.good,
-                    "refused": job.refused,
-                    "last_line": job.last_line,
-                    "interrupted": bool(job.interrupted),
+                    "publishable": publisher.good,
+                    "refused": publisher.refused,
+                    "last_line": publisher.last_line,
+                    "interrupted": bool(publisher.interrupted),
                 }
             )
-        events = f"{job.good:,} event{'s' * (job.good != 1)}"
-        said = f"{events} could be published to" if job.dry_run else f"Published {events} to"
-        refused = f" Refused {job.refused:,}." if job.refused else ""
-        return f"{said} {job.topic}, from {job.last_line:,} line{'s' * (job.last_line != 1)}.{refused}"
+        events = f"{publisher.good:,} event{'s' * (publisher.good != 1)}"
+        result = f"{events} could be published to" if publisher.dry_run else f"Published {events} to"
+        refused = f" Refused {publisher.refused:,}." if publisher.refused else ""
+        return (
+            f"{result} {publisher.topic}, from {publisher.last_line:,} line{'s' * (publisher.last_line != 1)}.{refused}"
+        )
 
     def say(self, stream: Any, text: str) -> None:
-        """Writes where somebody may have stopped listening, as `| head` does: what is published stays published."""
+        """Writes to a reader that may have gone, such as `| head`: what is published stays published."""
         try:
             stream.write(text)
             stream.flush()
         except BrokenPipeError:
-            # Else Python would try once more as it ends, and complain.
+            # Otherwise Python would try once more when it exits, and complain.
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @dataclass
-class Job:
+class LinePublisher:
     """Reads lines, publishes batches, and keeps count."""
 
     topic: str
@@ -137,7 +142,7 @@ class Job:
     """Events published, or found publishable in a dry run."""
     refused: int = 0
     last_line: int = 0
-    """This line and all before it have been dealt with for good."""
+    """This line and all before it are done."""
     interrupted: int = 0
     """The signal that asked to stop."""
     publishing: bool = False
@@ -149,7 +154,7 @@ class Job:
         for number, line in lines(stream, at_most=8 * conf().max_payload_bytes + 64 * 1024):
             try:
                 if line is None:
-                    raise BadLine('it is longer than PUBSUB["max_payload_bytes"] allows for.')
+                    raise BadLine('it is longer than PUBSUB["max_payload_bytes"] allows.')
                 if not line.isspace():
                     self.batch.append(self.parser.event(line))
                     self.batch_bytes += len(line)
@@ -190,10 +195,10 @@ class Job:
 
 
 class Signals:
-    """While a batch is being published a signal waits for it, so that the count tells what has been committed."""
+    """While a batch is being published a signal waits for it, so that the count is what has been committed."""
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
+    def __init__(self, publisher: LinePublisher) -> None:
+        self.publisher = publisher
         self.before: dict[int, Any] = {}
 
     def __enter__(self) -> None:
@@ -206,6 +211,6 @@ class Signals:
             signal.signal(number, handler)
 
     def stop(self, number: int, frame: Any) -> None:
-        self.job.interrupted = number
-        if not self.job.publishing:
+        self.publisher.interrupted = number
+        if not self.publisher.publishing:
             raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""How everything stands: topics, groups, lag, members, dead letters, and what holds things up."""
+"""The state of topics, groups and members, their lag and dead letters, and what holds anything back."""
 
 import json
 import time
@@ -10,9 +10,11 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 
 from pubsub.management.arguments import duration, whole_number
-from pubsub.management.operators import MISUSED, check_database, terminal_width
+from pubsub.management.databases import check_database
+from pubsub.management.exits import MISUSED
 from pubsub.management.status_text import as_data, as_text
-from pubsub.observing.status import Status, status
+from pubsub.management.tables import terminal_width
+from pubsub.monitoring.status import SystemStatus, status
 
 CLEAR = "\033[H\033[2J"
 
@@ -20,26 +22,26 @@ CLEAR = "\033[H\033[2J"
 class Command(BaseCommand):
     help = (
         "Shows topics, groups and how far each is behind in each partition, its members and dead letters, and the "
-        "transactions that hold anything back. Counts nothing large: it may be called as often as wanted. Exit code: "
+        "transactions that hold anything back. It counts nothing large, so it can be called often. Exit code: "
         "0, or 1 if a limit that was given is exceeded, 2 if the command was misused."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--topic", help="only this topic")
         parser.add_argument("--group", help="only this group")
-        parser.add_argument("--partitions", action="store_true", help="each partition, also where nothing waits")
-        parser.add_argument("--watch", action="store_true", help="draw it anew again and again, until Ctrl-C")
+        parser.add_argument("--partitions", action="store_true", help="every partition, including those without lag")
+        parser.add_argument("--watch", action="store_true", help="refresh it until Ctrl-C")
         parser.add_argument(
-            "--interval", type=whole_number(1), default=2, help="seconds between two drawings (default: 2)"
+            "--interval", type=whole_number(1), default=2, help="seconds between two refreshes (default: 2)"
         )
         parser.add_argument("--fail-on-lag", type=whole_number(0), help="exit with 1 if a group is further behind")
         parser.add_argument(
             "--fail-on-age", type=duration, help="exit with 1 if an event has waited for a group longer, such as 5m"
         )
         parser.add_argument(
-            "--fail-on-dead-letters", type=whole_number(0), help="exit with 1 if more wait for somebody, in any group"
+            "--fail-on-dead-letters", type=whole_number(0), help="exit with 1 if a group has more dead letters"
         )
-        parser.add_argument("--format", choices=["text", "json"], default="text", help="of what is printed")
+        parser.add_argument("--format", choices=["text", "json"], default="text", help="format of the output")
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -52,7 +54,7 @@ class Command(BaseCommand):
                 raise CommandError(" ".join(exceeded), returncode=1)
             return
         if any(options[name] is not None for name in ("fail_on_lag", "fail_on_age", "fail_on_dead_letters")):
-            raise CommandError("--watch goes on for ever: give no limits to fail on.", returncode=MISUSED)
+            raise CommandError("--watch never ends, so it takes no limits to fail on.", returncode=MISUSED)
         try:
             while True:
                 try:
@@ -64,7 +66,7 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             return
 
-    def draw(self, now: Status, options: dict[str, Any], clear: bool = False) -> None:
+    def draw(self, now: SystemStatus, options: dict[str, Any], clear: bool = False) -> None:
         data = as_data(now, options["topic"], options["group"], options["database"])
         if (options["topic"] or options["group"]) and not (data["topics"] and (data["groups"] or not options["group"])):
             raise CommandError("There is no such topic, or no such group on it.", returncode=MISUSED)
@@ -83,7 +85,7 @@ class Command(BaseCommand):
         self.stdout.write((CLEAR if clear else "") + text)
         self.stdout.flush()
 
-    def exceeded(self, now: Status, options: dict[str, Any]) -> list[str]:
+    def exceeded(self, now: SystemStatus, options: dict[str, Any]) -> list[str]:
         """What is beyond the limits. A group that is cancelled waits for nothing."""
         found = []
         age = options["fail_on_age"]

@@ -13,16 +13,18 @@ from django.db import DEFAULT_DB_ALIAS
 
 from pubsub.conf import conf
 from pubsub.errors import PubSubError
-from pubsub.management.arguments import place, whole_number
-from pubsub.management.operators import MISUSED, check_database, from_a_signal, terminal_width
-from pubsub.management.tables import cut
-from pubsub.reach.tailing import Tail
+from pubsub.management.arguments import start, whole_number
+from pubsub.management.databases import check_database
+from pubsub.management.exits import MISUSED
+from pubsub.management.processes import from_a_signal
+from pubsub.management.tables import cut, terminal_width
+from pubsub.streams.tail import Tail
 
 
 class Command(BaseCommand):
     help = (
-        "Shows the events of a topic as they come. It belongs to no group: it locks, moves and keeps back nothing. "
-        "Events of transactions that have not committed are never shown. Stop it with Ctrl-C; it says where to go on. "
+        "Shows the events of a topic as they arrive. It belongs to no group: it locks, moves and holds back nothing. "
+        "Events of uncommitted transactions are never shown. Stop it with Ctrl-C; it prints where to continue. "
         "Exit code: 0, or 2 if the command was misused."
     )
 
@@ -31,25 +33,29 @@ class Command(BaseCommand):
         parser.add_argument(
             "--from",
             dest="start",
-            type=place,
+            type=start,
             default="latest",
-            metavar="PLACE",
+            metavar="START",
             help="an offset, earliest, latest, or a time such as 2030-01-31T12:00 (default: latest)",
         )
-        parser.add_argument("--last", type=whole_number(0), default=0, help="begin so many events before that")
+        parser.add_argument("--last", type=whole_number(0), default=0, help="start so many events before that")
         parser.add_argument("--type", action="append", default=[], help="only events of this type; may be repeated")
         parser.add_argument(
             "--key", action="append", default=[], help="only events of this key, or host; may be repeated"
         )
-        parser.add_argument("--no-follow", action="store_true", help="stop at the end instead of waiting for more")
-        parser.add_argument("--max-messages", type=whole_number(1), help="stop after so many")
+        parser.add_argument(
+            "--no-follow", action="store_true", help="stop at the end of the log instead of waiting for more"
+        )
+        parser.add_argument("--max-events", "--max-messages", type=whole_number(1), help="stop after so many events")
         parser.add_argument("--no-listen", action="store_true", help="only poll, as behind a transaction pooler")
         parser.add_argument(
             "--wait-period-ms",
             type=whole_number(1),
-            help='milliseconds between two looks if nobody says that there is more (default: PUBSUB["wait_period_ms"])',
+            help='milliseconds between two looks without a wake-up (default: PUBSUB["wait_period_ms"])',
         )
-        parser.add_argument("--format", choices=["text", "json"], default="text", help="of each event, one on a line")
+        parser.add_argument(
+            "--format", choices=["text", "json"], default="text", help="format of each event, one per line"
+        )
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -72,23 +78,23 @@ class Command(BaseCommand):
         try:
             for event in tail:
                 if not shown:
-                    self.tell_what_is_gone(tail)
+                    self.report_gone(tail)
                 self.stdout.write(line(event, options["format"], terminal_width() if self.stdout.isatty() else 0))
                 self.stdout.flush()
                 shown += 1
-                if shown == options["max_messages"]:
+                if shown == options["max_events"]:
                     break
         except BrokenPipeError:
-            # As `| head` does. Else Python would try once more as it ends, and complain.
+            # As `| head` does. Otherwise Python would try once more when it exits, and complain.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stdout.fileno())
             return
         except PubSubError as error:
             raise CommandError(str(error), returncode=MISUSED) from error
         if not shown:
-            self.tell_what_is_gone(tail)
+            self.report_gone(tail)
         self.stderr.write(f"{shown:,} events. Go on with --from {tail.next_offset}.")
 
-    def tell_what_is_gone(self, tail: Tail) -> None:
+    def report_gone(self, tail: Tail) -> None:
         if tail.gone:
             first, last = tail.gone
             self.stderr.write(f"Offsets {first} to {last} are gone: retention has dropped them.", self.style.WARNING)
@@ -101,7 +107,7 @@ def line(event: dict[str, Any], output: str, width: int) -> str:
     who = event["key"] if event["key"] is not None else event["host_id"]
     parts = [
         f"{event['offset']}/{event['partition']}",
-        f"{event['created_at']:%Y-%m-%d %H:%M:%S}",
+        event["created_at"][:19].replace("T", " "),
         event["type"] or "–",
         "–" if who is None else who,
         f"→ {event['to_group']}" if event["to_group"] else "",

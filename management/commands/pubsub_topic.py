@@ -1,128 +1,117 @@
-"""Topics: list, make, configure, resize, remove, or bring in line with the settings."""
+"""Topics: list, create, configure, resize, remove, or bring in line with the settings."""
 
 import datetime as dt
 from argparse import SUPPRESS, ArgumentParser
 from typing import Any
 
-from pubsub import operating
+from pubsub import control
+from pubsub.control.topics import Changes
 from pubsub.management.arguments import duration, or_none, size, whole_number
-from pubsub.management.operators import OperatorCommand, terminal_width
-from pubsub.management.tables import bytes_of, seconds, table
-from pubsub.observing.status import TopicStatus, status
-from pubsub.operating.topics import Changes
-
-OPTIONS = ("total_partitions", "retention", "semantics", "zero_subscribers", "max_age", "max_bytes")
+from pubsub.management.operator_command import OperatorCommand
+from pubsub.management.status_text import topic_as_data, topic_cells
+from pubsub.management.tables import seconds, table, terminal_width
+from pubsub.monitoring.status import status
+from pubsub.topic_options import OPTIONS, column_of
 
 
 class Command(OperatorCommand):
     help = (
-        "Lists, makes, changes and removes topics. What is changed is written to the journal, with who and why. Exit "
+        "Lists, creates, changes and removes topics. Changes are recorded in the audit log, with who and why. Exit "
         "code: 0 if done, or if there was nothing to change; 1 if it was refused; 2 if the command was misused."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         self.add_reading_arguments(actions.add_parser("list", help="every topic, its size, its rate and its options"))
-        for action, text in (("create", "make a topic"), ("configure", "change options; those not given stay")):
+        for action, text in (("create", "create a topic"), ("configure", "change options; the others stay")):
             parts = actions.add_parser(action, help=text)
             parts.add_argument("topic")
-            parts.add_argument("--partitions", dest="total_partitions", type=whole_number(1), help="how many")
-            parts.add_argument("--retention", type=duration, help="how long messages stay at least, such as 7d or 36h")
-            parts.add_argument("--semantics", choices=["PUB_SUB", "QUEUE"], help="each group gets each message, or one")
+            parts.add_argument("--partitions", type=whole_number(1), help="the number of partitions")
             parts.add_argument(
-                "--zero-subscribers", choices=["keep", "refuse"], help="what publishing does while no group counts"
+                "--retention", type=duration, help="how long events are kept at least, such as 7d or 36h"
+            )
+            parts.add_argument(
+                "--semantics", choices=["PUB_SUB", "QUEUE"], help="whether every group gets each event, or one"
+            )
+            parts.add_argument(
+                "--zero-subscribers",
+                choices=["keep", "refuse"],
+                help="what publishing does while no group is subscribed",
             )
             parts.add_argument(
                 "--max-age",
                 type=or_none(duration),
                 default=SUPPRESS,
-                help="a group further behind loses its place; or none",
+                help="a group that is further behind loses what is older; or none",
             )
             parts.add_argument(
                 "--max-bytes",
                 type=or_none(size),
                 default=SUPPRESS,
-                help="a group that holds back more does, too; or none",
+                help="a group that holds back more loses the oldest of it; or none",
             )
             self.add_changing_arguments(parts)
         parts = actions.add_parser("resize", help="change the number of partitions, keeping the order of keys")
         parts.add_argument("topic")
         parts.add_argument("partitions", type=whole_number(1))
         self.add_changing_arguments(parts)
-        parts = actions.add_parser("remove", help="take a topic away; refused where something would be lost")
+        parts = actions.add_parser("remove", help="remove a topic; refused where something would be lost")
         parts.add_argument("topic")
-        parts.add_argument("--force", action="store_true", help="lose it")
+        parts.add_argument("--force", action="store_true", help="remove it even if something is lost")
         self.add_changing_arguments(parts)
         self.add_changing_arguments(actions.add_parser("sync", help='apply PUBSUB["topics"], as migrate does'))
 
     def list(self, **options: Any) -> None:
         topics = status(options["database"]).topics
         headings = ["topic", "semantics", "partitions>", "tip>", "kept>", "size>", "events/s>", "retention>"]
-        rows = [_row(topic) for topic in topics]
-        self.tell(options, [_data(topic) for topic in topics], table(headings, rows, terminal_width()))
+        rows = [[*topic_cells(topic), seconds(topic.retention.total_seconds())] for topic in topics]
+        self.report(options, [topic_as_data(topic) for topic in topics], table(headings, rows, terminal_width()))
 
     def create(self, topic: str, **options: Any) -> None:
         given = _given(options)
         with self.changing(options) as who:
-            made = operating.create_topic(topic, **given, **who)
-            data = {"topic": topic, "created": True, **{option: getattr(made, option) for option in OPTIONS}}
-        self.tell(options, data, [f'Made topic "{topic}", with {_many(made.total_partitions, "partition")}.'])
+            made = control.create_topic(topic, **given, **who)
+            data = {"topic": topic, "created": True, **{option: getattr(made, column_of(option)) for option in OPTIONS}}
+        self.report(options, data, [f'Created topic "{topic}", with {_many(made.total_partitions, "partition")}.'])
 
     def configure(self, topic: str, **options: Any) -> None:
         with self.changing(options) as who:
-            changes = operating.configure_topic(topic, **_given(options), **who)
-        self.tell(options, {"topic": topic, "changed": _as_data(changes)}, _lines(topic, changes))
+            changes = control.configure_topic(topic, **_given(options), **who)
+        self.report(options, {"topic": topic, "changed": _as_data(changes)}, _lines(topic, changes))
 
     def resize(self, topic: str, partitions: int, **options: Any) -> None:
         with self.changing(options) as who:
-            resized = operating.resize_topic(topic, partitions, **who)
+            resized = control.resize_topic(topic, partitions, **who)
         text = f'Topic "{topic}" has {_many(partitions, "partition")} already.'
         if resized.changed:
             text = (
                 f'Topic "{topic}" has {_many(partitions, "partition")} instead of {resized.before}, from offset '
-                f"{resized.offset} on. Each group goes on behind it when it has read what is before it."
+                f"{resized.offset} on. Each group continues behind it once it has read what is before it."
             )
         data = {"topic": topic, "before": resized.before, "after": resized.after, "from_offset": resized.offset}
-        self.tell(options, data, [text])
+        self.report(options, data, [text])
 
     def remove(self, topic: str, force: bool, **options: Any) -> None:
         with self.changing(options) as who:
-            lost = operating.remove_topic(topic, force=force, **who)
+            lost = control.remove_topic(topic, force=force, **who)
         text = f'Removed topic "{topic}".' + (f" Lost: {'; '.join(lost)}." if lost else "")
-        self.tell(options, {"topic": topic, "removed": True, "lost": lost}, [text])
+        self.report(options, {"topic": topic, "removed": True, "lost": lost}, [text])
 
     def sync(self, **options: Any) -> None:
         with self.changing(options) as who:
-            done = operating.sync_topics(actor=who["actor"], using=who["using"])
+            done = control.sync_topics(actor=who["actor"], using=who["using"])
         lines = [line for topic, changes in done.items() for line in _lines(topic, changes)]
         data = {topic: _as_data(changes) for topic, changes in done.items()}
-        self.tell(options, data, lines or ['Everything is as PUBSUB["topics"] says.'])
+        self.report(options, data, lines or ['Everything is as in PUBSUB["topics"].'])
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of the topic that were said; null is a value of the last two, and said by "none"."""
+    """The options of the topic that were given. None is a value of the last two, given as "none"."""
     return {
         option: options[option]
         for option in OPTIONS
         if option in options and (options[option] is not None or option in ("max_age", "max_bytes"))
     }
-
-
-def _row(topic: TopicStatus) -> list[str]:
-    return [
-        topic.name,
-        topic.semantics,
-        str(topic.total_partitions),
-        f"{topic.tip:,}",
-        f"{topic.kept:,}",
-        bytes_of(topic.bytes),
-        "–" if topic.rate is None else f"{topic.rate:,.1f}",
-        seconds(topic.retention.total_seconds()),
-    ]
-
-
-def _data(topic: TopicStatus) -> dict[str, Any]:
-    return {**vars(topic), "retention": topic.retention.total_seconds()}
 
 
 def _as_data(changes: Changes) -> dict[str, Any]:
@@ -131,7 +120,7 @@ def _as_data(changes: Changes) -> dict[str, Any]:
 
 def _lines(topic: str, changes: Changes) -> list[str]:
     if not changes:
-        return [f'Topic "{topic}" is so already.']
+        return [f'Topic "{topic}" is like this already.']
     return [f"{topic}: {option} {_said(before)} → {_said(after)}" for option, (before, after) in changes.items()]
 
 

@@ -1,4 +1,4 @@
-"""Remove what has expired."""
+"""Drop what has expired, and do the rest of the maintenance."""
 
 import json
 import signal
@@ -9,48 +9,52 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS, close_old_connections
 
-from pubsub.keeping.cleanup import Account, clean, preview
-from pubsub.keeping.retention import LOCK_TIMEOUT_MS
 from pubsub.management.arguments import whole_number
-from pubsub.management.operators import check_database, from_a_signal, say
+from pubsub.management.databases import check_database
+from pubsub.management.processes import from_a_signal, say
+from pubsub.retention.drop import LOCK_TIMEOUT_MS
+from pubsub.retention.missed import describe_missed
+from pubsub.worker.cleanup import Account, clean_up, dry_run
 
 LABELS = {
     "make_partitions_ahead": "partitions made ahead",
-    "expire_idle": "idle temporary subscriptions expired",
+    "expire_idle": "idle temporary subscriptions removed",
     "forget_members": "crashed members removed",
     "remove_finished_letters": "finished dead letters removed",
-    "remove_old_events": "old journal rows removed",
-    "remove_old_sink_batches": "old batches of streams forgotten",
-    "forget_expired_keys": "expired dedup keys forgotten",
+    "prune_audit_log": "old audit log rows removed",
+    "remove_old_sink_batches": "old batches of streams removed",
+    "forget_expired_keys": "expired dedup keys removed",
 }
 
 
 class Command(BaseCommand):
     help = (
-        "Drops storage that has expired and that every group has passed, gives groups up that nobody works for, and "
-        "removes finished history. Consumers do the same beside their work, so this is needed only where none runs all "
-        "the time, or to see what stays and why. Any number may run at once. Exit status: 1 if, with --once, something "
-        "failed."
+        "Drops segments of the log that have expired and that every group has passed, gives up groups without "
+        "heartbeats, and prunes what is finished. Consumers do the same beside their work: this is needed only where "
+        "none runs all the time, or to see what stays and why. Any number may run at once. Exit status: 1 if, with "
+        "--once, something failed."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--once", action="store_true", help="do it once, as from cron, and end")
+        parser.add_argument("--once", action="store_true", help="run once, as from cron, and exit")
         parser.add_argument(
             "--interval",
             type=whole_number(1),
             default=60,
             metavar="S",
-            help="seconds between two rounds (default: 60)",
+            help="seconds between two runs (default: 60)",
         )
         parser.add_argument(
-            "--dry-run", action="store_true", help="change nothing; say what would go, and why the rest stays; ends"
+            "--dry-run",
+            action="store_true",
+            help="change nothing; print what would go and why the rest stays, and exit",
         )
         parser.add_argument(
             "--lock-timeout-ms",
             type=whole_number(1),
             default=LOCK_TIMEOUT_MS,
-            help="how long publishers may be kept waiting while storage is detached; longer where nobody minds, if "
-            f"there is always somebody in the way (default: {LOCK_TIMEOUT_MS})",
+            help="how long publishers may be kept waiting while segments are detached; set it higher in a quiet hour "
+            f"if other sessions are always in the way (default: {LOCK_TIMEOUT_MS})",
         )
         parser.add_argument("--format", choices=["text", "json"], default="text")
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
@@ -59,7 +63,7 @@ class Command(BaseCommand):
         using = options["database"]
         check_database(using, waits=not (options["once"] or options["dry_run"]))
         if options["dry_run"]:
-            self._show(preview(using), options["format"], self._preview_text)
+            self._show(dry_run(using), options["format"], self._preview_text)
             return
         stopping = threading.Event()
         if not options["once"]:
@@ -68,7 +72,7 @@ class Command(BaseCommand):
             say(self.stderr, f"Cleaning up every {options['interval']} s. Stop with Ctrl-C.")
         while True:
             close_old_connections()
-            account = clean(using, lock_timeout_ms=options["lock_timeout_ms"])
+            account = clean_up(using, lock_timeout_ms=options["lock_timeout_ms"])
             self._show(account, options["format"], self._account_text)
             if options["once"]:
                 if account["failed"]:
@@ -87,14 +91,16 @@ class Command(BaseCommand):
             if storage["dropped"]:
                 lines.append(
                     f"dropped {', '.join(storage['dropped'])}: {storage['entries']:,} entries, {storage['bytes']:,} "
-                    f"bytes; others waited {storage['locked_ms']} ms"
+                    f"bytes; other sessions waited {storage['locked_ms']} ms"
                 )
-            for who, ranges in storage["missed"].items():
-                lines.append(f"{who} has lost offsets {ranges}")
+            for group, missed in storage["missed"].items():
+                lines.append(f"{group} lost {describe_missed(missed)}")
         for session in account.get("in_the_way", []):
             lines.append(f"in the way: {self._session_text(session)}")
-        for verdict in account.get("groups", []):
-            lines.append(f"{verdict['group']} on {verdict['topic']}: {verdict['status']}, {verdict['misses']} missed")
+        for group in account.get("groups", []):
+            lines.append(
+                f"{group['group']} on {group['topic']}: {group['status']}, {group['misses']} heartbeats missed"
+            )
         for name, label in LABELS.items():
             if done := account.get(name):
                 lines.append(f"{len(done) if isinstance(done, list) else done} {label}")
@@ -110,20 +116,20 @@ class Command(BaseCommand):
             )
         for each in storage["loses"]:
             lines.append(
-                f"would cost {each['group']} on {each['topic']}/{each['partition']} ({each['status'].lower()}) what it "
-                f"has not read, from offset {each['from_offset']} on"
+                f"would cost {each['group']} on {each['topic']}/{each['partition']} ({each['status'].lower()}) the "
+                f"events that it has not read, from offset {each['from_offset']} on"
             )
         for each in storage["stays"]:
             lines.append(f"{each['partition']} stays ({each['entries']:,} entries): {'; '.join(each['why'])}")
         not_full = storage["not_full"]
         if not_full["entries"]:
-            lines.append(f"{not_full['entries']:,} entries stay: their partition is not full or not noted yet")
-        lines += [f"uses the tables now: {self._session_text(each)}" for each in storage["using_the_tables"]]
+            lines.append(
+                f"{not_full['entries']:,} entries stay: their partition is not full, or has not been noted yet"
+            )
+        lines += [f"using the tables now: {self._session_text(each)}" for each in storage["using_the_tables"]]
         for name, label in LABELS.items():
             if account.get(name):
-                lines.append(
-                    f"{account[name]} {label.replace('removed', 'to remove').replace('forgotten', 'to forget')}"
-                )
+                lines.append(f"{account[name]} {label.replace('removed', 'to remove')}")
         return lines or ["nothing to do"]
 
     def _session_text(self, session: Account) -> str:

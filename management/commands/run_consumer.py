@@ -1,5 +1,6 @@
-"""Run handlers on what has been published."""
+"""Hand published events to the handlers of this project."""
 
+import inspect
 import os
 import signal
 import threading
@@ -12,21 +13,22 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
 from django.utils import autoreload
 
-from pubsub.consuming.worker import Worker
 from pubsub.errors import PubSubError
 from pubsub.management.arguments import whole_number
-from pubsub.management.operators import check_database, from_a_signal, loaded_for_good, say
-from pubsub.subscriptions.declaring import registry
+from pubsub.management.databases import check_database
+from pubsub.management.processes import from_a_signal, loaded_for_good, say
+from pubsub.subscriptions.declare import registry
+from pubsub.worker.worker import Worker
 
 EXIT_NOT_FINISHED = 3
-"""The exit code where --shutdown-timeout was over before the batch in hand was done."""
+"""The exit code if --shutdown-timeout ended before the batch in hand was done."""
 
 
 class Command(BaseCommand):
     help = (
-        "Hands published events to the handlers of this project. Any number of processes may run: they share the "
-        "partitions, each partition is with one of them at a time, in order. Stop it with Ctrl-C or SIGTERM: the batch "
-        "in hand is finished first."
+        "Hands published events to the handlers of this project. Any number of processes can run: they share the "
+        "partitions, and each partition is handled by one of them at a time, in order. Stop it with Ctrl-C or SIGTERM: "
+        "the batch in hand is finished first."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -34,6 +36,7 @@ class Command(BaseCommand):
         parser.add_argument("--group", action="append", default=[], help="only this group; may be repeated")
         parser.add_argument(
             "--partition",
+            dest="partitions",
             action="append",
             type=whole_number(0),
             help="only this partition; may be repeated (default: all, shared with the other processes)",
@@ -46,53 +49,56 @@ class Command(BaseCommand):
         parser.add_argument(
             "--wait-period-ms",
             type=whole_number(1),
-            help='milliseconds between two looks for work when idle (default: PUBSUB["wait_period_ms"])',
+            help='milliseconds between two looks for work while idle (default: PUBSUB["wait_period_ms"])',
         )
         parser.add_argument(
             "--threads",
             type=whole_number(1),
             default=1,
-            help="partitions that are worked on at a time, for handlers that wait for something else (default: 1)",
+            help="partitions to handle at the same time, for handlers that wait for something else (default: 1)",
         )
         parser.add_argument("--drain", action="store_true", help="stop when nothing is left to do")
         parser.add_argument(
+            "--max-events",
             "--max-messages",
             type=whole_number(1),
             metavar="N",
-            help="stop after about so many events: the transaction in hand is finished",
+            help="stop after about so many events; the transaction in hand is finished",
         )
         parser.add_argument(
             "--shutdown-timeout",
             type=whole_number(1),
             metavar="SECONDS",
-            help="how long the batch in hand may take after Ctrl-C or SIGTERM; then the process ends at once, and the "
+            help="how long the batch in hand may take after Ctrl-C or SIGTERM before the process ends at once and the "
             "batch is undone (default: as long as it takes)",
         )
         parser.add_argument(
-            "--worker-id", metavar="ID", help="a name of its own among all processes (default: host, process, a number)"
+            "--worker-id",
+            metavar="ID",
+            help="a name that is unique among all processes (default: host, pid and a number)",
         )
         parser.add_argument(
             "--liveness-file",
             metavar="FILE",
-            help="touch this file whenever a batch is done or a look for work is taken: if it gets old, handlers hang",
+            help="touch this file after each batch and each look for work: if it gets old, a handler hangs",
         )
-        parser.add_argument("--reload", action="store_true", help="start again when the code changes, for development")
+        parser.add_argument("--reload", action="store_true", help="restart when the code changes, for development")
         parser.add_argument(
             "--no-listen",
             action="store_true",
-            help="only poll, as behind a transaction pooler (found out by itself otherwise)",
+            help="only poll; behind a transaction pooler this is the case anyway",
         )
         parser.add_argument(
             "--metrics-port",
             type=whole_number(1),
             metavar="PORT",
-            help="serve metrics for Prometheus there (needs the extra `metrics`)",
+            help="serve metrics for Prometheus on this port (needs the extra `metrics`)",
         )
         parser.add_argument(
             "--metrics-address",
             default="127.0.0.1",
             metavar="ADDRESS",
-            help="whom to serve them to (default: 127.0.0.1, this machine alone)",
+            help="the address to serve them on (default: 127.0.0.1, for this machine only)",
         )
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
 
@@ -106,7 +112,7 @@ class Command(BaseCommand):
         check_database(options["database"], waits=True)
         worker = self.make_worker(**options)
         groups = sorted({declared.group for declared in worker.declared})
-        # Under --reload this is not the main thread, and the reloader itself sees to Ctrl-C.
+        # Under --reload this is not the main thread, and the reloader itself handles Ctrl-C.
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, partial(self.stop, worker, options["shutdown_timeout"]))
@@ -121,7 +127,7 @@ class Command(BaseCommand):
     def metrics(self, options: dict[str, Any]) -> AbstractContextManager[Any]:
         if options["metrics_port"] is None:
             return nullcontext()
-        from pubsub.metrics import serve  # an extra, which those who do not ask for it need not have
+        from pubsub.monitoring.metrics import serve  # needs an extra, which only this option requires
 
         try:
             server = serve(options["metrics_port"], address=options["metrics_address"], using=options["database"])
@@ -141,18 +147,13 @@ class Command(BaseCommand):
                 "No handlers are declared. Write a subscribers.py in an installed app, with functions that are "
                 'decorated by @pubsub.subscribe("topic", group="name").'
             )
+        # The other options of a worker have the names of its constructor's parameters.
+        shared = inspect.signature(Worker).parameters.keys() & options.keys()
         return Worker(
             declarations,
             using=options["database"],
-            partitions=options["partition"],
-            batch_size=options["batch_size"],
-            wait_period_ms=options["wait_period_ms"],
-            threads=options["threads"],
-            drain=options["drain"],
-            max_messages=options["max_messages"],
             listen=not options["no_listen"],
-            worker_id=options["worker_id"],
-            liveness_file=options["liveness_file"],
+            **{name: options[name] for name in shared},
         )
 
     def stop(self, worker: Worker, timeout_s: int | None, number: int, frame: Any) -> None:
@@ -166,9 +167,9 @@ class Command(BaseCommand):
             force.start()
 
     def stop_at_once(self, worker: Worker) -> None:
-        places = ", ".join(f"{group} on partition {partition}" for group, _, partition in worker.in_hand)
+        tasks = ", ".join(f"{group} on partition {partition}" for group, _, partition in worker.in_hand)
         self.say(
-            f"Not finished in time: {places or 'nothing in hand'}. Stopping at once; what is not committed is undone."
+            f"Not finished in time: {tasks or 'nothing in hand'}. Stopping at once; what is not committed is undone."
         )
         os._exit(EXIT_NOT_FINISHED)
 

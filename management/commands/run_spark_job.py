@@ -1,6 +1,5 @@
 """Let Spark work something out of the log."""
 
-import datetime as dt
 import json
 import logging
 from argparse import ArgumentParser
@@ -14,12 +13,12 @@ from django.db import DEFAULT_DB_ALIAS
 from pubsub.conf import conf
 from pubsub.errors import PubSubError
 from pubsub.management.arguments import moment, whole_number
-from pubsub.management.operators import check_database, terminal_width
-from pubsub.management.tables import cut, table
-from pubsub.spark.jobs import Asked, Job, jobs
+from pubsub.management.databases import check_database
+from pubsub.management.tables import cut, table, terminal_width
+from pubsub.spark.jobs import JobRequest, SparkJob, jobs
 from pubsub.spark.progress import shown_progress
-from pubsub.spark.results import FILE_FORMATS
-from pubsub.spark.running import Outcome, run_job
+from pubsub.spark.results import FILE_FORMATS, as_text, numeric_columns
+from pubsub.spark.run import JobOutcome, run_job
 from pubsub.spark.session import build_session
 
 PROBLEMS = 1
@@ -51,16 +50,16 @@ class Command(BaseCommand):
         if options["format"] == "json":
             self.stdout.write(json.dumps(_as_data(outcome), cls=DjangoJSONEncoder, ensure_ascii=False))
         else:
-            self.tell(outcome)
+            self.show_outcome(outcome)
         if outcome.problems:
             raise CommandError(_summary(outcome.problems), returncode=PROBLEMS)
 
-    def run(self, job: Job, options: dict[str, Any]) -> Outcome:
+    def run(self, job: SparkJob, options: dict[str, Any]) -> JobOutcome:
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
 
-        # It tells of each of its connections, which is of no use to anybody here.
+        # It logs each of its connections, which is of no use here.
         logging.getLogger("py4j").setLevel(logging.WARNING)
         was_open = SparkSession.getActiveSession()
         self.say("Starting Spark")
@@ -72,7 +71,7 @@ class Command(BaseCommand):
             using=options["database"],
         )
         own = _own_options(job)
-        asked = Asked(
+        request = JobRequest(
             session=session,
             using=options["database"],
             topics=options.get("topic") or (),
@@ -88,7 +87,7 @@ class Command(BaseCommand):
             with shown_progress(session, self.show if self.on_terminal else None):
                 return run_job(
                     job,
-                    asked,
+                    request,
                     output=options["output"],
                     file_format=options.get("file_format", "parquet"),
                     overwrite=options.get("overwrite", False),
@@ -109,14 +108,12 @@ class Command(BaseCommand):
         self.stderr.write(f"\r\x1b[K{cut(text, terminal_width() - 1)}", ending="")
         self.stderr.flush()
 
-    def tell(self, outcome: Outcome) -> None:
-        numeric = [
-            all(isinstance(row[n], int | float | None) for row in outcome.rows) for n in range(len(outcome.columns))
-        ]
+    def show_outcome(self, outcome: JobOutcome) -> None:
+        numeric = numeric_columns(outcome.columns, outcome.rows)
         headings = [name.replace("_", " ") + ">" * numeric[n] for n, name in enumerate(outcome.columns)]
         if outcome.rows:
             width = terminal_width() if self.stdout.isatty() else 1000
-            for line in table(headings, [[_text(value) for value in row] for row in outcome.rows], width):
+            for line in table(headings, [[as_text(value) for value in row] for row in outcome.rows], width):
                 self.stdout.write(line)
         else:
             self.stdout.write("There is nothing to show.")
@@ -126,7 +123,7 @@ class Command(BaseCommand):
             self.stdout.write(note)
 
 
-def _add_common(parser: ArgumentParser, job: Job) -> None:
+def _add_common(parser: ArgumentParser, job: SparkJob) -> None:
     parser.add_argument("--topic", action="append", help="only this one; may be repeated (default: all)")
     if job.by_offset:
         parser.add_argument(
@@ -156,13 +153,13 @@ def _add_common(parser: ArgumentParser, job: Job) -> None:
     parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
 
 
-def _own_options(job: Job) -> set[str]:
+def _own_options(job: SparkJob) -> set[str]:
     parser = ArgumentParser(add_help=False)
     job.add_arguments(parser)
     return {action.dest for action in parser._actions}
 
 
-def _as_data(outcome: Outcome) -> dict[str, Any]:
+def _as_data(outcome: JobOutcome) -> dict[str, Any]:
     return {
         "job": outcome.job,
         "run_id": outcome.run_id,
@@ -174,25 +171,13 @@ def _as_data(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _text(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.3f}".rstrip("0").rstrip(".")
-    return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, dt.datetime) else str(value)
-
-
 def _summary(problems: Any, most: int = 20) -> str:
     lines = [*problems[:most], *([f"… and {len(problems) - most:,} more."] if len(problems) > most else [])]
     return "\n".join(lines)
 
 
 def _reason(error: Exception) -> str:
-    """What PostgreSQL or Spark said, without the way that it took."""
+    """What PostgreSQL or Spark reported, without the stack trace."""
     text = str(error)
     lines: list[str] = [
         line.strip()
@@ -201,5 +186,5 @@ def _reason(error: Exception) -> str:
     ]
     caused = [line for line in lines if line.startswith("Caused by:")]
     wanted: Callable[[str], bool] = lambda line: "ERROR:" in line or "Exception:" in line  # noqa: E731
-    said = (caused or [line for line in lines if wanted(line)] or lines or [type(error).__name__])[-1]
-    return said.removeprefix("Caused by:").strip()
+    reason = (caused or [line for line in lines if wanted(line)] or lines or [type(error).__name__])[-1]
+    return reason.removeprefix("Caused by:").strip()

@@ -1,6 +1,6 @@
-"""The carrier, as far as the shop can see it: an interface to somebody else's system, with moods of its own.
+"""The carrier, as far as the shop can see it: an interface to another company's system, with moods of its own.
 
-Nothing here is random, so that whoever plays with the demo can predict what a retry or a replay will do.
+Nothing here is random, so that you can predict what a retry or a replay will do.
 """
 
 import re
@@ -15,7 +15,7 @@ class CarrierError(Exception):
 
 
 class UnknownAddress(CarrierError):
-    """The carrier has no such address. It stays so until somebody corrects the order."""
+    """The carrier has no such address. It stays so until the order is corrected."""
 
 
 class CarrierUnavailable(CarrierError):

@@ -30,7 +30,7 @@ FIRST_DELIVERY = 10_000
 
 @transaction.atomic
 def fill() -> None:
-    """Add what is missing. The caller sees to it that nobody else is doing the same."""
+    """Add what is missing. The caller sees to it that no other process is doing the same."""
     known = set(Product.objects.values_list("sku", flat=True))
     added = Product.objects.bulk_create(
         Product(sku=sku, name=name, price=Decimal(price)) for sku, name, price in PRODUCTS if sku not in known

@@ -8,7 +8,7 @@ from django.db.models import Q
 
 
 class Customer(models.Model):
-    """Somebody who buys. Their orders are handled in order: the customer is the key of the events."""
+    """A person who buys. Their orders are handled in order: the customer is the key of the events."""
 
     name = models.CharField(max_length=100)
     email = models.EmailField(unique=True)

@@ -1,17 +1,17 @@
 """What operators see in Django's admin."""
 
+from .audit_log import OperatorEventAdmin
 from .dead_letters import DeadLetterAdmin
+from .events import EventAdmin
 from .findings import FindingAdmin
-from .journal import OperatorEventAdmin
-from .messages import MessageAdmin
 from .overview import OverviewAdmin
 from .subscriptions import SubscriptionAdmin
 from .topics import TopicAdmin
 
 __all__ = [
     "DeadLetterAdmin",
+    "EventAdmin",
     "FindingAdmin",
-    "MessageAdmin",
     "OperatorEventAdmin",
     "OverviewAdmin",
     "SubscriptionAdmin",

@@ -1,4 +1,4 @@
-"""Dead letters: found, looked into, replayed, repaired or discarded. Nobody writes them by hand."""
+"""Dead letters: found, inspected, replayed, repaired or discarded. They are never written by hand."""
 
 from functools import partial
 from typing import Any
@@ -13,15 +13,15 @@ from django.utils.text import Truncator
 from django.utils.timezone import localtime
 from django.utils.translation import gettext_lazy as _
 
-from pubsub.dead_letters.choosing import Matching
+from pubsub.dead_letters.filter import LetterFilter
 from pubsub.models import DeadLetter
 
-from .letter_editing import edit_view, json_view
+from .actions import DISCARD, REPLAY, action_view, ask_about_selection
+from .formats import NOTHING, pre
+from .letter_editor import edit_view, json_view
 from .letter_filters import FILTERS, SHORT_STATES, storable
 from .letter_page import LetterPage, may_see_payload
 from .paging import KeysetPages
-from .showing import NOTHING, pre
-from .verbs import DISCARD, REPLAY, ask_about_selection, verb_view
 
 LARGE = ("payload", "metadata", "original_payload", "traceback", "exception_message")
 """Not read for a list, and JSON never through the model: Python cannot decode all that PostgreSQL stores."""
@@ -30,7 +30,7 @@ LARGE = ("payload", "metadata", "original_payload", "traceback", "exception_mess
 @admin.register(DeadLetter)
 class DeadLetterAdmin(KeysetPages, admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = (
-        "place",
+        "event_shown",
         "state_shown",
         "group_shown",
         "key_shown",
@@ -38,9 +38,11 @@ class DeadLetterAdmin(KeysetPages, admin.ModelAdmin):  # type: ignore[type-arg]
     )
     list_filter = FILTERS
     list_select_related = ("topic",)
-    nothing_yet = _("Nothing has failed. What a handler cannot handle comes here, to be looked into and replayed.")
+    nothing_yet = _(
+        "Nothing has failed. Events that a handler cannot handle are set aside here, for you to inspect and replay."
+    )
     search_fields = ("event_id",)  # what get_search_results() looks for; its being there shows the search box
-    search_help_text = _("Finds an event id, a transaction, a key or a host, each exactly as it is.")
+    search_help_text = _("Searches for an exact event id, transaction, key or host.")
     actions = ("replay_selected", "discard_selected")
     fieldsets = (
         (None, {"fields": ("state", "group_id", "topic", "partition_id", "c_offset", "type", "key", "event_id")}),
@@ -64,8 +66,8 @@ class DeadLetterAdmin(KeysetPages, admin.ModelAdmin):  # type: ignore[type-arg]
             _("Event"),
             {"fields": ("payload_shown", "original_shown", "metadata_shown", "host_id", "user_id", "published_at")},
         ),
-        (_("Together with it"), {"fields": ("transaction_id", "siblings", "parked")}),
-        (_("What people did"), {"fields": ("done_by_people",)}),
+        (_("Related events"), {"fields": ("transaction_id", "siblings", "parked")}),
+        (_("History"), {"fields": ("operator_actions",)}),
     )
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -94,8 +96,8 @@ class DeadLetterAdmin(KeysetPages, admin.ModelAdmin):  # type: ignore[type-arg]
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
         own = [
-            path("replay/", view(partial(verb_view, self)), {"verb": "replay"}, "pubsub_deadletter_replay"),
-            path("discard/", view(partial(verb_view, self)), {"verb": "discard"}, "pubsub_deadletter_discard"),
+            path("replay/", view(partial(action_view, self)), {"action": "replay"}, "pubsub_deadletter_replay"),
+            path("discard/", view(partial(action_view, self)), {"action": "discard"}, "pubsub_deadletter_discard"),
             path("<int:pk>/edit/", view(partial(edit_view, self)), name="pubsub_deadletter_edit"),
             path("<int:pk>/<slug:name>.json", view(partial(json_view, self)), name="pubsub_deadletter_json"),
         ]
@@ -106,14 +108,14 @@ class DeadLetterAdmin(KeysetPages, admin.ModelAdmin):  # type: ignore[type-arg]
         return queryset.defer(*LARGE)
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
-        """What narrows the list must narrow the verbs that apply to all of it, so nothing else is allowed."""
+        """What narrows the list must narrow the actions that apply to all of it, so nothing else is allowed."""
         return lookup in {it.parameter_name for it in FILTERS}
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[DeadLetter], search_term: str
     ) -> tuple[QuerySet[DeadLetter], bool]:
         term = storable(search_term).strip()
-        return (Matching(search=term).among(queryset) if term else queryset), False
+        return (LetterFilter(search=term).among(queryset) if term else queryset), False
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> DeadLetter | None:
         letter: DeadLetter | None = super().get_object(request, object_id, from_field)
@@ -125,15 +127,15 @@ class DeadLetterAdmin(KeysetPages, admin.ModelAdmin):  # type: ignore[type-arg]
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         may_edit = request.user.has_perm("pubsub.edit_payload_deadletter") and may_see_payload(request)
-        verbs = {
+        actions = {
             "replay_states": REPLAY.states if self.has_replay_permission(request) else (),
             "discard_states": DISCARD.states if self.has_discard_permission(request) else (),
             "edit_states": (DeadLetter.State.DEAD,) if may_edit else (),
         }
-        return super().change_view(request, object_id, form_url, {**verbs, **(extra_context or {})})
+        return super().change_view(request, object_id, form_url, {**actions, **(extra_context or {})})
 
     @admin.display(description=_("event"))
-    def place(self, letter: DeadLetter) -> str:
+    def event_shown(self, letter: DeadLetter) -> str:
         name = f"{letter.topic.name}:{letter.c_offset}"
         return format_html('{}<span class="pubsub-quiet">{}</span>', name, _short(letter.type)) if letter.type else name
 
@@ -178,13 +180,13 @@ class DeadLetterAdmin(KeysetPages, admin.ModelAdmin):  # type: ignore[type-arg]
     @admin.display(description=_("original payload"))
     def original_shown(self, letter: DeadLetter) -> str:
         page = _page(letter)
-        return page.json("original_payload") if page.is_edited else str(_("It is as published."))
+        return page.json("original_payload") if page.is_edited else str(_("Unchanged."))
 
     @admin.display(description=_("metadata"))
     def metadata_shown(self, letter: DeadLetter) -> str:
         return _page(letter).json("metadata")
 
-    @admin.display(description=_("failed with it"))
+    @admin.display(description=_("failed in the same transaction"))
     def siblings(self, letter: DeadLetter) -> str:
         return _page(letter).siblings() or NOTHING
 
@@ -192,9 +194,9 @@ class DeadLetterAdmin(KeysetPages, admin.ModelAdmin):  # type: ignore[type-arg]
     def parked(self, letter: DeadLetter) -> str:
         return _page(letter).parked() or NOTHING
 
-    @admin.display(description=_("so far"))
-    def done_by_people(self, letter: DeadLetter) -> str:
-        return _page(letter).done_by_people() or NOTHING
+    @admin.display(description=_("operator actions"))
+    def operator_actions(self, letter: DeadLetter) -> str:
+        return _page(letter).operator_actions() or NOTHING
 
 
 def _page(letter: DeadLetter) -> LetterPage:

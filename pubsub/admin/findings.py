@@ -1,4 +1,4 @@
-"""What analyses of the log have found out: the latest run of each job, as a chart and a table."""
+"""What Spark jobs have found in the log: the latest run of each, as a chart and a table."""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,12 +14,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
+from pubsub.charts import small_bars
+from pubsub.db.sql import load
 from pubsub.models import Finding
-from pubsub.sql import load
 
-from . import charts
+from .formats import number
 from .page import Pages
-from .showing import number
 
 ROWS_SHOWN = 200
 CHARTED_ROWS = 100
@@ -51,7 +51,7 @@ class FindingAdmin(Pages):
         if not self.has_view_permission(request):
             raise PermissionDenied
         using = router.db_for_read(Finding)
-        rows = Finding.objects.using(using).raw(load("latest_findings"), {"most": ROWS_SHOWN + 1})
+        rows = Finding.objects.using(using).raw(load("admin/latest_findings"), {"most": ROWS_SHOWN + 1})
         runs = [_run(job, list(found)) for job, found in groupby(rows, key=attrgetter("job"))]
         return self.page(request, "finding/list", _("Findings"), runs=runs, **(extra_context or {}))
 
@@ -65,8 +65,8 @@ def _run(job: str, found: list[Finding]) -> Run:
     columns = list(dict.fromkeys(name for row in dicts for name in row))
     if isinstance(order, list):
         columns.sort(key=lambda name: order.index(name) if name in order else len(order))
-    wanted_chart = parameters.pop("chart", None)
-    charted, values = _numbers([wanted_chart] if wanted_chart in columns else columns, dicts)
+    chart_column = parameters.pop("chart", None)
+    charted, values = _numbers([chart_column] if chart_column in columns else columns, dicts)
     chart = None
     if values:
         label = _("%(column)s: from %(least)s to %(most)s.") % {
@@ -74,7 +74,7 @@ def _run(job: str, found: list[Finding]) -> Run:
             "least": f"{min(values):g}",
             "most": f"{max(values):g}",
         }
-        chart = charts.bars(values, label)
+        chart = small_bars(values, label)
     report = str(parameters.get("report", ""))
     return Run(
         job=job,

@@ -1,4 +1,4 @@
-"""What is asked before something is done with a group: why, and for a move where to."""
+"""The forms of a group's actions: the reason, and for a move its target."""
 
 import datetime as dt
 from typing import Any
@@ -7,20 +7,20 @@ from django import forms
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from pubsub import operating
+from pubsub import control
 
 WAIT_S = 5
-"""How long a press waits for what a worker has in hand, where that was asked for."""
+"""How long a forced action waits for running batches."""
 
 
 class ReasonForm(forms.Form):
-    """Why, and whether by force: `can_force` says what that means; empty: there is nothing to force."""
+    """The reason, and whether to force: `can_force` says what that means; empty: there is nothing to force."""
 
     reason = forms.CharField(
-        label=gettext_lazy("Why"),
+        label=gettext_lazy("Reason"),
         required=False,
         max_length=1000,
-        help_text=gettext_lazy("For whoever looks later; it is kept in the journal."),
+        help_text=gettext_lazy("Recorded in the audit log."),
     )
     force = forms.BooleanField(required=False)
 
@@ -33,19 +33,19 @@ class ReasonForm(forms.Form):
 
 
 class SeekForm(ReasonForm):
-    """Where to move a group, and in which partitions."""
+    """Where to move a group's cursors, and in which partitions."""
 
     TO = (
-        ("latest", gettext_lazy("behind everything that is published by then")),
-        ("earliest", gettext_lazy("to the oldest message that is still there")),
+        ("latest", gettext_lazy("to the end (skip everything published so far)")),
+        ("earliest", gettext_lazy("to the oldest event still kept")),
         ("offset", gettext_lazy("to an offset")),
-        ("time", gettext_lazy("to the first message at or after a time")),
-        ("by", gettext_lazy("by a number of events in each partition; below zero: back")),
-        ("older", gettext_lazy("beyond what is older than some hours, and never back")),
+        ("time", gettext_lazy("to the first event at or after a time")),
+        ("by", gettext_lazy("by a number of events in each partition (negative: back)")),
+        ("older", gettext_lazy("forward past everything older than … hours")),
     )
     field_order = ("to", "offset", "time", "by", "older", "partitions", "force", "reason")
 
-    to = forms.ChoiceField(label=gettext_lazy("Move it"), choices=TO)
+    to = forms.ChoiceField(label=gettext_lazy("Move"), choices=TO)
     offset = forms.IntegerField(label=gettext_lazy("Offset"), required=False, min_value=1)
     time = forms.DateTimeField(
         label=gettext_lazy("Time"),
@@ -57,35 +57,35 @@ class SeekForm(ReasonForm):
     partitions = forms.CharField(
         label=gettext_lazy("Only in partitions"),
         required=False,
-        help_text=gettext_lazy("Their numbers, with commas between; empty: in all."),
+        help_text=gettext_lazy("Partition numbers separated by commas. Empty: all."),
     )
 
     def clean_partitions(self) -> list[int] | None:
         text = self.cleaned_data["partitions"].strip()
         parts = [part.strip() for part in text.split(",")]
         if text and not all(part.isascii() and part.isdecimal() for part in parts):
-            raise forms.ValidationError(_("Numbers with commas between were expected, such as 0, 3."))
+            raise forms.ValidationError(_("Enter partition numbers separated by commas, such as 0, 3."))
         return [int(part) for part in parts] if text else None
 
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
         to = cleaned.get("to")
         if to in ("offset", "time", "by", "older") and to not in self.errors and cleaned.get(to) is None:
-            self.add_error(to, _("This is needed for the choice above."))
+            self.add_error(to, _("Required for the choice above."))
         if to == "older" and cleaned.get("partitions") is not None:
-            self.add_error("partitions", _("What is old is left out in all partitions."))
+            self.add_error("partitions", _("Moving past old events applies to all partitions: leave this empty."))
         return cleaned
 
-    def preview(self, topic: str, group: str, using: str) -> list[operating.Move]:
+    def preview(self, topic: str, group: str, using: str) -> list[control.CursorMove]:
         if self.cleaned_data["to"] == "older":
-            return operating.preview_force_complete(topic, group, using=using, **self._older)
-        return operating.preview_seek(topic, group, using=using, **self._target)
+            return control.preview_force_complete(topic, group, using=using, **self._older)
+        return control.preview_seek(topic, group, using=using, **self._target)
 
-    def run(self, topic: str, group: str, **given: Any) -> list[operating.Move]:
+    def run(self, topic: str, group: str, **given: Any) -> list[control.CursorMove]:
         given |= {"force": self.cleaned_data["force"], "wait_s": WAIT_S}
         if self.cleaned_data["to"] == "older":
-            return operating.force_complete(topic, group, **self._older, **given)
-        return operating.seek(topic, group, **self._target, **given)
+            return control.force_complete(topic, group, **self._older, **given)
+        return control.seek(topic, group, **self._target, **given)
 
     @property
     def _older(self) -> dict[str, Any]:

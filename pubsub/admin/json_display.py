@@ -1,7 +1,7 @@
 """JSON as people like to read it: in order, collapsible, with every digit, harmless whatever is in it.
 
 It is HTML alone: ``<details>`` opens and closes without a script, and so by keyboard too and under any policy. What is
-too much for a page is left out and said to be; the whole is behind a link, as plain text.
+too much for a page is left out, with a note and a link to all of it as plain text.
 """
 
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from pubsub.payloads.writing import BRACKETS, literal, quoted
+from pubsub.payloads.write import BRACKETS, literal, quoted
 
-from .showing import number
+from .formats import number
 
 LINES_SHOWN = 1000
 """Values on a page, at most."""
@@ -33,7 +33,7 @@ OPEN_LINES = 60
 
 
 def show_json(value: Any, whole: str = "") -> SafeString:
-    """A decoded value, as HTML. `whole` is the address at which all of it is to be had, if there is one.
+    """A decoded value, as HTML. `whole` is the address of the full text, if there is one.
 
     >>> show_json({"name": "<b>"})
     '<div class="pubsub-json"><details open><summary>...&quot;&lt;b&gt;&quot;...</details></div>'
@@ -42,9 +42,9 @@ def show_json(value: Any, whole: str = "") -> SafeString:
     shown = display.render(value)
     note: str | SafeString = ""
     if display.left_out and whole:
-        note = format_html('<p class="pubsub-json-more"><a href="{}">{}</a></p>', whole, _("All of it, as plain text"))
+        note = format_html('<p class="pubsub-json-more"><a href="{}">{}</a></p>', whole, _("Show all as plain text"))
     elif display.left_out:
-        note = format_html('<p class="pubsub-json-more">{}</p>', _("It is too large to be shown as a whole here."))
+        note = format_html('<p class="pubsub-json-more">{}</p>', _("Too large to show in full."))
     return format_html('<div class="pubsub-json">{}</div>{}', shown, note)
 
 
@@ -98,14 +98,14 @@ class _Display:
     def _children(self, value: Any, depth: int) -> SafeString:
         pairs = value.items() if isinstance(value, dict) else ((None, item) for item in value)
         items: list[SafeString] = []
-        for place, (key, item) in enumerate(pairs, start=1):
-            if place > ITEMS_SHOWN or (self.lines >= LINES_SHOWN and place > 1):
+        for nth, (key, item) in enumerate(pairs, start=1):
+            if nth > ITEMS_SHOWN or (self.lines >= LINES_SHOWN and nth > 1):
                 self.left_out = True
-                rest = len(value) - place + 1
+                rest = len(value) - nth + 1
                 more = ngettext("… and %(n)s more", "… and %(n)s more", rest) % {"n": number(rest)}
                 items.append(format_html('<em class="pubsub-json-size">{}</em>', more))
                 break
-            after = "," if place < len(value) else ""
+            after = "," if nth < len(value) else ""
             items.append(self.render(item, "" if key is None else quoted(key), after, depth + 1))
         return format_html_join("", "<li>{}</li>", ((item,) for item in items))
 

@@ -13,9 +13,9 @@ from django.utils.functional import Promise
 from django.utils.text import Truncator
 from django.utils.translation import gettext_lazy as _
 
-from pubsub.dead_letters.choosing import Matching
+from pubsub.db.sql import load
+from pubsub.dead_letters.filter import LetterFilter
 from pubsub.models import DeadLetter, Subscription
-from pubsub.sql import load
 
 CHOICES_SHOWN = 30
 """Of types, exceptions and hosts; what is beyond is found by the search box, or by the address."""
@@ -36,7 +36,7 @@ SHORT_STATES: dict[str, str | Promise] = {
 """For columns; the filter and the page itself say what each means."""
 
 
-def matching_of(parameters: Mapping[str, str]) -> Matching:
+def letter_filter_of(parameters: Mapping[str, str]) -> LetterFilter:
     """What a list with this address shows."""
     given: dict[str, Any] = {
         name: value
@@ -47,7 +47,7 @@ def matching_of(parameters: Mapping[str, str]) -> Matching:
         given["search"] = search
     if (age := parameters.get("failed", "")) in AGES:
         given["since"] = timezone.now() - AGES[age][1]
-    return Matching(**given)
+    return LetterFilter(**given)
 
 
 def storable(text: str) -> str:
@@ -55,8 +55,8 @@ def storable(text: str) -> str:
     return text.replace("\x00", "\ufffd")
 
 
-class LetterFilter(admin.SimpleListFilter):
-    """One of the things that a list can be narrowed by; `matching_of` tells what they mean together."""
+class LetterListFilter(admin.SimpleListFilter):
+    """One of the things that a list can be narrowed by; `letter_filter_of` says what they mean together."""
 
     def choices_of(self, request: HttpRequest) -> list[tuple[str, str]]:
         raise NotImplementedError
@@ -75,17 +75,17 @@ class LetterFilter(admin.SimpleListFilter):
         value = self.value()
         if not value:
             return queryset
-        return matching_of({str(self.parameter_name): value}).among(queryset)
+        return letter_filter_of({str(self.parameter_name): value}).among(queryset)
 
 
-class StateFilter(LetterFilter):
+class StateFilter(LetterListFilter):
     title, parameter_name = _("state"), "state"
 
     def choices_of(self, request: HttpRequest) -> list[tuple[str, str]]:
         return [(state, f"{name}: {DeadLetter.State(state).label}") for state, name in SHORT_STATES.items()]
 
 
-class FailedFilter(LetterFilter):
+class FailedFilter(LetterListFilter):
     title, parameter_name = _("failed first"), "failed"
 
     def choices_of(self, request: HttpRequest) -> list[tuple[str, str]]:
@@ -100,27 +100,27 @@ def _subscriptions(request: HttpRequest) -> list[tuple[str, str]]:
     )
 
 
-class GroupFilter(LetterFilter):
+class GroupFilter(LetterListFilter):
     title, parameter_name = _("group"), "group"
 
     def choices_of(self, request: HttpRequest) -> list[tuple[str, str]]:
         return [(group, group) for group in dict.fromkeys(group for group, _topic in _subscriptions(request))]
 
 
-class TopicFilter(LetterFilter):
+class TopicFilter(LetterListFilter):
     title, parameter_name = _("topic"), "topic"
 
     def choices_of(self, request: HttpRequest) -> list[tuple[str, str]]:
         return [(topic, topic) for topic in sorted({topic for _group, topic in _subscriptions(request)})]
 
 
-class ValueFilter(LetterFilter):
+class ValueFilter(LetterListFilter):
     """Its choices are what an index lists, not what a million rows say."""
 
     def choices_of(self, request: HttpRequest) -> list[tuple[str, str]]:
         def ask() -> list[tuple[str, str]]:
             with connections[router.db_for_read(DeadLetter)].cursor() as cursor:
-                cursor.execute(load("letter_choices"), {"most": CHOICES_SHOWN})
+                cursor.execute(load("admin/letter_choices"), {"most": CHOICES_SHOWN})
                 return list(cursor.fetchall())
 
         values = _once(request, "values", ask)
@@ -139,8 +139,8 @@ class HostFilter(ValueFilter):
     title, parameter_name = _("host"), "host"
 
 
-class KeyFilter(LetterFilter):
-    """Shown only where a key was chosen: there are too many to list."""
+class KeyFilter(LetterListFilter):
+    """Shown only once a key is selected: there are too many to list."""
 
     title, parameter_name = _("key"), "key"
 
@@ -161,7 +161,7 @@ FILTERS = (
 
 
 def _once(request: HttpRequest, name: str, ask: Callable[[], list[tuple[str, str]]]) -> list[tuple[str, str]]:
-    """Several filters choose from what one query told."""
+    """Several filters share the answer of one query."""
     kept: dict[str, list[tuple[str, str]]] = request.__dict__.setdefault("_pubsub_letter_choices", {})
     if name not in kept:
         kept[name] = ask()

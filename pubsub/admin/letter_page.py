@@ -1,4 +1,4 @@
-"""What a dead letter's own page tells: the event, its failures, what it belongs to, and what people did about it."""
+"""What a dead letter's own page shows: the event, its failures, related events and operators' actions."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,24 +13,24 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from pubsub.models import Attempt, DeadLetter, OperatorEvent
-from pubsub.payloads.redaction import Redactor
+from pubsub.payloads.redact import Redactor
 
+from .formats import pre
 from .json_display import show_json
 from .letter_filters import SHORT_STATES
-from .showing import pre
 
 ROWS_SHOWN = 50
-"""Of siblings, of what is parked, of attempts; a link leads to the others."""
+"""Of siblings, parked events and attempts; a link leads to the others."""
 
 EVENTS_SEARCHED = 200
-"""Of what people did to the group, as far as it is searched for this letter."""
+"""Of the group's newest rows in the audit log, those searched for this letter."""
 
 OPEN = (DeadLetter.State.RETRYING, DeadLetter.State.DEAD)
 
 
 @dataclass
 class LetterPage:
-    """One letter, as far as somebody may see it."""
+    """One letter, as far as the user may see it."""
 
     letter: DeadLetter
     may_see_payload: bool
@@ -71,7 +71,7 @@ class LetterPage:
         return pre(self.text(self.letter.traceback)) if self.letter.traceback else None
 
     def attempts(self) -> str | None:
-        """They are noted for the first event of a transaction, and are those of all of it."""
+        """Recorded with the first event of a transaction, they hold for all of it."""
         it = self.letter
         found = list(
             Attempt.objects.filter(
@@ -123,8 +123,8 @@ class LetterPage:
             },
         )
 
-    def done_by_people(self) -> str | None:
-        """What was done to this letter, out of the last things that were done to its group."""
+    def operator_actions(self) -> str | None:
+        """What operators did to this letter, out of the newest actions on its group."""
         newest = OperatorEvent.objects.filter(group_id=self.letter.group_id, topic=self.letter.topic.name)
         newest = newest.filter(happened_at__gte=self.letter.created_at).order_by("-id")[:EVENTS_SEARCHED]
         events = OperatorEvent.objects.filter(
@@ -133,7 +133,7 @@ class LetterPage:
         found = list(events.filter(after__ids__contains=self.letter.pk).defer("before", "after").order_by("id"))
         if not found:
             return None
-        return render_to_string("admin/pubsub/deadletter/done.html", {"events": found})
+        return render_to_string("admin/pubsub/deadletter/operator_actions.html", {"events": found})
 
 
 def may_see_payload(request: HttpRequest) -> bool:

@@ -15,27 +15,27 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
-from pubsub.keeping.sampling import Point, courses
+from pubsub.charts import sparkline
 from pubsub.models import DeadLetter, Overview, Subscription
 from pubsub.models import Status as GroupState
-from pubsub.observing.problems import STUCK, Problem, find_problems
-from pubsub.observing.status import GroupStatus, Status, TopicStatus, status
+from pubsub.monitoring.problems import STUCK, Problem, find_problems
+from pubsub.monitoring.samples import Point, series
+from pubsub.monitoring.status import GroupStatus, SystemStatus, TopicStatus, status
 
-from . import charts
+from .formats import number
 from .page import Pages
-from .showing import number
 
 CHARTED = dt.timedelta(hours=1)
 EVERY_MS = 5000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wrong:
-    """A problem, and where to do something about it."""
+class ProblemRow:
+    """A problem, and the page that helps."""
 
     problem: Problem
     address: str
-    press: str
+    button: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class GroupRow:
     chart: SafeString
     address: str
     letters: str
-    """Where its dead letters are; empty for who may not see them."""
+    """The address of its dead letters; empty for users who may not see them."""
     is_wrong: bool
 
 
@@ -54,7 +54,7 @@ class TopicRow:
     topic: TopicStatus
     chart: SafeString
     address: str
-    messages: str
+    events: str
 
 
 @admin.register(Overview)
@@ -86,8 +86,8 @@ class OverviewAdmin(Pages):
         using = router.db_for_read(Subscription)
         now = status(using)
         start = now.taken_at - CHARTED
-        samples = courses(using, start)
-        problems = [self.wrong(request, problem, now) for problem in find_problems(now)]
+        samples = series(using, start)
+        problems = [self.problem_row(request, problem, now) for problem in find_problems(now)]
         topics = {topic.name: topic.id for topic in now.topics}
         in_trouble = {(it.problem.topic, it.problem.group) for it in problems if it.problem.severity == STUCK}
         groups = [
@@ -123,7 +123,7 @@ class OverviewAdmin(Pages):
                 "members": sum(group.members for group in now.groups),
                 "dead": sum(group.dead for group in now.groups),
                 "dead_bounded": any(group.letters_bounded for group in now.groups),
-                "bytes": now.numbering.bytes,
+                "bytes": now.sequencer.bytes,
             },
             "letters": self.letters_address(request, state=DeadLetter.State.DEAD),
             "show_queries": request.user.has_perm("pubsub.view_payload_outboxmessage"),
@@ -141,14 +141,14 @@ class OverviewAdmin(Pages):
         values = [(point.at, float(point.lag)) for point in samples]
         values.append((end, float(group.lag)))
         most = max(int(value) for _, value in values)
-        label = _("Events behind in the last hour: %(now)s now, %(most)s at most.") % {
+        label = _("Lag in the last hour: %(now)s events now, %(most)s at most.") % {
             "now": number(group.lag),
             "most": number(most),
         }
         return GroupRow(
             group=group,
             status=str(GroupState(group.status).label).partition(":")[0],
-            chart=charts.course(values, start, end, label),
+            chart=sparkline(values, start, end, label),
             address=self.address("subscription_change", group.subscription_id),
             letters=self.letters_address(request, group=group.group, state=DeadLetter.State.DEAD),
             is_wrong=is_wrong,
@@ -164,37 +164,37 @@ class OverviewAdmin(Pages):
         may_see = request.user.has_perm("pubsub.view_topic")
         return TopicRow(
             topic=topic,
-            chart=charts.course(values, start, end, label),
+            chart=sparkline(values, start, end, label),
             address=self.address("topic_change", topic.id) if may_see else "",
-            messages=self.messages_address(request, topic=topic.id),
+            events=self.events_address(request, topic=topic.id),
         )
 
-    def wrong(self, request: HttpRequest, problem: Problem, now: Status) -> Wrong:
-        """Where to go: to what can be done about it, if the user may see that."""
-        address, press = "", ""
+    def problem_row(self, request: HttpRequest, problem: Problem, now: SystemStatus) -> ProblemRow:
+        """The problem, with the page that helps, if the user may see it."""
+        address, button = "", ""
         match problem.code:
             case "dead-letters":
                 address = self.letters_address(request, state=DeadLetter.State.DEAD, group=problem.group)
-                press = _("Look at its dead letters")
-            case "not-moving" if address := self.messages_address(
+                button = _("View dead letters")
+            case "not-moving" if address := self.events_address(
                 request, topic_name=problem.topic, offset=problem.offset
             ):
-                press = _("Look at the event")
+                button = _("View event")
             case "refused" if request.user.has_perm("pubsub.view_topic"):
                 address = self.address("topic_change", *(it.id for it in now.topics if it.name == problem.topic))
-                press = _("Look at the topic")
+                button = _("View topic")
             case "refused":
                 pass
-            case "held" | "slot":
-                address, press = "#sessions", _("See who holds what")
-            case "numbering" | "delayed" | "foreign":
-                address, press = "#sessions", _("See who hands out offsets")
+            case "long-transaction" | "slot":
+                address, button = "#sessions", _("View open transactions")
+            case "sequencer" | "delayed" | "foreign":
+                address, button = "#sessions", _("View sequencer")
             case _:
                 here = (problem.topic, problem.group)
                 (group,) = (it for it in now.groups if (it.topic, it.group) == here)
                 address = self.address("subscription_change", group.subscription_id)
-                press = _("Resume or move it") if problem.code in ("paused", "dead") else _("Look at the group")
-        return Wrong(problem=problem, address=address, press=press if address else "")
+                button = _("Resume or move") if problem.code in ("paused", "dead") else _("View group")
+        return ProblemRow(problem=problem, address=address, button=button if address else "")
 
     def letters_address(self, request: HttpRequest, *, state: str, group: str = "") -> str:
         if not request.user.has_perm("pubsub.view_deadletter"):
@@ -202,7 +202,7 @@ class OverviewAdmin(Pages):
         chosen = {"state": state} | ({"group": group} if group else {})
         return self.address("deadletter_changelist") + "?" + urlencode(chosen)
 
-    def messages_address(self, request: HttpRequest, **chosen: Any) -> str:
+    def events_address(self, request: HttpRequest, **chosen: Any) -> str:
         if not request.user.has_perm("pubsub.view_outboxmessage"):
             return ""
         return self.address("outboxmessage_changelist") + "?" + urlencode(chosen)

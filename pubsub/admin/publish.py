@@ -1,7 +1,7 @@
-"""Publishing by hand: a test event, asked about first."""
+"""Publishing by hand: a test event, confirmed first."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django import forms
 from django.contrib import messages
@@ -16,8 +16,7 @@ from pubsub.errors import PubSubError
 from pubsub.models import OutboxMessage, Subscription, Topic
 from pubsub.publishing.publish import check_event, publish
 
-if TYPE_CHECKING:
-    from .messages import MessageAdmin
+from .page import Pages
 
 
 class JSONText(forms.CharField):
@@ -30,14 +29,16 @@ class JSONText(forms.CharField):
         try:
             return json.loads(text) if text else {}
         except ValueError as error:
-            raise forms.ValidationError(_("This is no JSON: %(error)s") % {"error": error}) from error
+            raise forms.ValidationError(_("Not valid JSON: %(error)s") % {"error": error}) from error
 
 
 class PublishForm(forms.Form):
     topic = forms.ChoiceField(label=gettext_lazy("Topic"))
-    type = forms.CharField(label=gettext_lazy("Type"), required=False, help_text=gettext_lazy("Such as order.created."))
+    type = forms.CharField(
+        label=gettext_lazy("Type"), required=False, help_text=gettext_lazy("For example order.created.")
+    )
     key = forms.CharField(
-        label=gettext_lazy("Key"), required=False, help_text=gettext_lazy("Events of one key keep their order.")
+        label=gettext_lazy("Key"), required=False, help_text=gettext_lazy("Events with the same key keep their order.")
     )
     host_id = forms.CharField(label=gettext_lazy("Host"), required=False, help_text=gettext_lazy("The tenant."))
     to_group = forms.CharField(
@@ -71,8 +72,8 @@ class PublishForm(forms.Form):
         return given
 
 
-def publish_view(admin: "MessageAdmin", request: HttpRequest) -> HttpResponse:
-    """A form; what it will do, to be confirmed; then the message itself."""
+def publish_view(admin: Pages, request: HttpRequest) -> HttpResponse:
+    """A form; what it will do, to be confirmed; then the event itself."""
     using = router.db_for_write(OutboxMessage)
     listing = admin.address("outboxmessage_changelist")
     form = PublishForm(request.POST or None, using=using, initial={"topic": request.GET.get("topic")})
@@ -81,12 +82,12 @@ def publish_view(admin: "MessageAdmin", request: HttpRequest) -> HttpResponse:
         try:
             with transaction.atomic(using=using):
                 event_id = publish(form.cleaned_data["topic"], using=using, **form.event)
-                said = f"{form.cleaned_data['topic']} {form.cleaned_data['type']} {event_id}".replace("  ", " ")
+                published = f"{form.cleaned_data['topic']} {form.cleaned_data['type']} {event_id}".replace("  ", " ")
                 LogEntry.objects.create(
                     user_id=request.user.pk,  # type: ignore[misc]
                     content_type_id=ContentType.objects.get_for_model(OutboxMessage).pk,
                     object_id=str(event_id),
-                    object_repr=said[:200],
+                    object_repr=published[:200],
                     action_flag=ADDITION,
                     change_message=_("Published by hand."),
                 )
@@ -103,16 +104,16 @@ def publish_view(admin: "MessageAdmin", request: HttpRequest) -> HttpResponse:
             return HttpResponseRedirect(f"{listing}?topic_name={form.cleaned_data['topic']}")
     groups: list[str] = []
     if asked:
-        wanted = Subscription.objects.using(using).filter(
+        subscribed = Subscription.objects.using(using).filter(
             topic__name=form.cleaned_data["topic"], status__in=("ACTIVE", "PAUSED")
         )
         if to_group := form.cleaned_data["to_group"]:
-            wanted = wanted.filter(group_id=to_group)
-        groups = list(wanted.order_by("group_id").values_list("group_id", flat=True))
+            subscribed = subscribed.filter(group_id=to_group)
+        groups = list(subscribed.order_by("group_id").values_list("group_id", flat=True))
     return admin.page(
         request,
-        "message/publish",
-        _("Publish a message"),
+        "event/publish",
+        _("Publish an event"),
         crumbs=[admin.home()],
         form=form,
         asked=asked,

@@ -1,4 +1,4 @@
-"""Subscriptions: declared in code, watched, paused, moved and taken away here."""
+"""Subscriptions: declared in code; watched, paused, moved and removed here."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from django.utils.translation import gettext_lazy as _
 
 from pubsub.models import ConsumerLag, Member, OperatorEvent, Subscription
 
-from .group_verbs import VERBS, gone, offered, verb_view
+from .formats import number, pretty_json
+from .group_actions import ACTIONS, action_view, gone, offered
 from .page import Pages
-from .showing import number, pretty_json
 
-JOURNAL_SHOWN = 20
+ACTIONS_SHOWN = 20
 
 
 @admin.register(Subscription)
@@ -32,9 +32,9 @@ class SubscriptionAdmin(Pages):
     show_facets = admin.ShowFacets.NEVER
     fieldsets = (
         (None, {"fields": ("group_id", "topic", "status", "status_changed_at", "status_reason", "created_at")}),
-        (_("Progress"), {"fields": ("lag_shown", "places", "members_shown", "missed_shown")}),
+        (_("Progress"), {"fields": ("lag_shown", "cursors", "members_shown", "missed_shown")}),
         (
-            _("What it reads, and how"),
+            _("Configuration"),
             {
                 "fields": (
                     "start_position",
@@ -48,11 +48,11 @@ class SubscriptionAdmin(Pages):
             },
         ),
         (_("Heartbeat"), {"fields": ("heartbeat_interval", "heartbeat_timeout", "last_heartbeat_at", "misses")}),
-        (_("Journal"), {"fields": ("journal",)}),
+        (_("Audit log"), {"fields": ("operator_actions",)}),
     )
 
     def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.verb_view)
+        view = self.admin_site.admin_view(self.action_view)
         return [path("<int:pk>/do/<slug:name>/", view, name="pubsub_subscription_do"), *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Subscription]:
@@ -70,38 +70,38 @@ class SubscriptionAdmin(Pages):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         subscription = self.get_object(request, object_id)
-        verbs = []
+        actions = []
         if subscription is not None:
-            verbs = [
-                (verb, self.address("subscription_do", subscription.pk, verb.name))
-                for verb in offered(request, subscription)
+            actions = [
+                (action, self.address("subscription_do", subscription.pk, action.name))
+                for action in offered(request, subscription)
             ]
-        return super().change_view(request, object_id, form_url, {"verbs": verbs, **(extra_context or {})})
+        return super().change_view(request, object_id, form_url, {"actions": actions, **(extra_context or {})})
 
-    def verb_view(self, request: HttpRequest, pk: int, name: str) -> HttpResponse:
-        verb = VERBS.get(name)
-        if verb is None:
+    def action_view(self, request: HttpRequest, pk: int, name: str) -> HttpResponse:
+        action = ACTIONS.get(name)
+        if action is None:
             raise Http404
-        if not (self.has_view_permission(request) and request.user.has_perm(verb.permission)):
+        if not (self.has_view_permission(request) and request.user.has_perm(action.permission)):
             raise PermissionDenied
         subscription = Subscription.objects.select_related("topic").filter(pk=pk).first()
         if subscription is None:
             return gone(self, request)
-        return verb_view(self, request, subscription, verb)
+        return action_view(self, request, subscription, action)
 
     @admin.display(description=_("status"), ordering="status")
     def status_shown(self, subscription: Subscription) -> str:
         return subscription.get_status_display().partition(":")[0]  # what follows explains it, on the page itself
 
-    @admin.display(description=_("events behind"), ordering="lag")
+    @admin.display(description=_("lag"), ordering="lag")
     def lag_shown(self, subscription: Subscription) -> str:
         lag: int | None = getattr(subscription, "lag", None)
         return str(_("not started")) if lag is None else number(lag)
 
-    @admin.display(description=_("partitions"))
-    def places(self, subscription: Subscription) -> str:
-        places = ConsumerLag.objects.filter(group_id=subscription.group_id, topic_id=subscription.topic_id)
-        return render_to_string("admin/pubsub/subscription/places.html", {"places": places.order_by("partition_id")})
+    @admin.display(description=_("cursors"))
+    def cursors(self, subscription: Subscription) -> str:
+        cursors = ConsumerLag.objects.filter(group_id=subscription.group_id, topic_id=subscription.topic_id)
+        return render_to_string("admin/pubsub/subscription/cursors.html", {"cursors": cursors.order_by("partition_id")})
 
     @admin.display(description=_("members"))
     def members_shown(self, subscription: Subscription) -> str:
@@ -114,11 +114,11 @@ class SubscriptionAdmin(Pages):
     def missed_shown(self, subscription: Subscription) -> str:
         return pretty_json(subscription.missed) if subscription.missed else str(_("none"))
 
-    @admin.display(description=_("what was done to it"))
-    def journal(self, subscription: Subscription) -> str:
+    @admin.display(description=_("latest actions"))
+    def operator_actions(self, subscription: Subscription) -> str:
         events = OperatorEvent.objects.filter(topic=subscription.topic.name, group_id=subscription.group_id)
         return render_to_string(
-            "admin/pubsub/subscription/journal.html", {"events": events.order_by("-id")[:JOURNAL_SHOWN]}
+            "admin/pubsub/subscription/operator_actions.html", {"events": events.order_by("-id")[:ACTIONS_SHOWN]}
         )
 
     @admin.display(description=_("filter"))
@@ -128,6 +128,6 @@ class SubscriptionAdmin(Pages):
     @admin.display(description=_("retry delays"))
     def retry_delays_shown(self, subscription: Subscription) -> str:
         delays = subscription.retry_delays
-        if isinstance(delays, dict):
+        if not isinstance(delays, list):
             return pretty_json(delays)
         return ", ".join(f"{delay} s" for delay in delays) or str(_("none"))

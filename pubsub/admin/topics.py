@@ -1,4 +1,4 @@
-"""Topics: made here, by a command or by `migrate`; named once and for all, everything else can be changed."""
+"""Topics: created here, by a command or by `migrate`. The name is final, every option can be changed."""
 
 import datetime as dt
 from collections.abc import Callable, Sequence
@@ -15,39 +15,41 @@ from django.utils.http import urlencode
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
-from pubsub import operating
+from pubsub import control
 from pubsub.conf import conf
+from pubsub.db.transactions import read_committed
 from pubsub.errors import PubSubError
 from pubsub.models import ConsumerLag, Status, Subscription, Topic
 from pubsub.models.topic import Semantics
-from pubsub.observing.problems import duration
-from pubsub.topics.finding import check_name
-from pubsub.topics.options import OPTIONS
-from pubsub.transactions import read_committed
+from pubsub.monitoring.problems import duration
+from pubsub.topic_options import OPTIONS, column_of
+from pubsub.topics.names import check_name
 
+from .formats import number
 from .page import OwnPages
-from .showing import number
 from .topic_changes import consequences
+
+COLUMNS = tuple(map(column_of, OPTIONS))
 
 
 class TopicForm(forms.ModelForm):  # type: ignore[type-arg]
-    """What is entered is tried out as a whole before it is done, so that what cannot work is said here."""
+    """Validated by a dry run of the whole change, so that every refusal is an error of the form."""
 
     actor = ""
 
     class Meta:
         model = Topic
-        fields = ("name", *OPTIONS)
+        fields = ("name", *COLUMNS)
         widgets = {"name": forms.TextInput(attrs={"class": "vTextField"})}
         help_texts = {
-            "name": _("What publishers and subscribers say, such as “orders.events”. It can’t be changed later."),
+            "name": _("The name publishers and subscribers use, such as “orders.events”. It can’t be changed later."),
             "total_partitions": _(
-                "Order is kept within a partition, and at most this many workers share a group’s work. A change holds "
-                "for what is published from then on; the order of each key is kept."
+                "Order is kept within a partition, and at most this many workers share a group’s work. A change "
+                "applies to events published from then on; each key keeps its order."
             ),
-            "retention": _("How long a message stays at least: days, or days hours:minutes:seconds."),
-            "max_age": _("Days, or days hours:minutes:seconds. Empty: never."),
-            "max_bytes": _("Empty: never."),
+            "retention": _("How long an event is kept at least: days, or days hours:minutes:seconds."),
+            "max_age": _("Days, or days hours:minutes:seconds. Empty: no limit."),
+            "max_bytes": _("Empty: no limit."),
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -55,7 +57,7 @@ class TopicForm(forms.ModelForm):  # type: ignore[type-arg]
         partitions = self.fields.get("total_partitions")
         if isinstance(partitions, forms.IntegerField):
             if self.instance.pk is None:
-                partitions.initial = self.initial["total_partitions"] = conf().total_partitions
+                partitions.initial = self.initial["total_partitions"] = conf().partitions
             partitions.min_value = partitions.widget.attrs["min"] = 1
 
     def clean_name(self) -> str:
@@ -67,13 +69,13 @@ class TopicForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean_total_partitions(self) -> int:
         partitions: int = self.cleaned_data["total_partitions"]
         if partitions < 1:
-            raise ValidationError(_("A topic has at least one partition."))
+            raise ValidationError(_("A topic must have at least one partition."))
         return partitions
 
     def clean_retention(self) -> dt.timedelta:
         retention: dt.timedelta = self.cleaned_data["retention"]
         if retention < dt.timedelta(0):
-            raise ValidationError(_("Messages can’t be kept for less than no time."))
+            raise ValidationError(_("Retention can’t be negative."))
         return retention
 
     def _post_clean(self) -> None:
@@ -82,19 +84,23 @@ class TopicForm(forms.ModelForm):  # type: ignore[type-arg]
             return
         using = router.db_for_write(Topic)
         try:
-            with operating.rehearsal(using):
+            with control.dry_run(using=using):
                 self.apply(using)
         except PubSubError as error:
             self.add_error(None, str(error))
 
     def apply(self, using: str) -> Topic:
-        """Makes the topic, or changes the one there is."""
-        options = {name: value for name, value in self.cleaned_data.items() if name in OPTIONS}
+        """Creates the topic, or changes the existing one."""
+        options = {
+            option: self.cleaned_data[column]
+            for option, column in zip(OPTIONS, COLUMNS, strict=True)
+            if column in self.cleaned_data
+        }
         given = {"actor": self.actor, "reason": self.data.get("reason", "").strip().replace("\x00", "")[:1000]}
         if self.instance.pk is None:
-            return operating.create_topic(self.cleaned_data["name"], using=using, **given, **options)
+            return control.create_topic(self.cleaned_data["name"], using=using, **given, **options)
         topic: Topic = self.instance
-        operating.configure_topic(topic.name, using=using, **given, **options)
+        control.configure_topic(topic.name, using=using, **given, **options)
         return topic
 
 
@@ -123,7 +129,7 @@ class TopicAdmin(OwnPages):
         return form
 
     def get_fields(self, request: HttpRequest, obj: Topic | None = None) -> tuple[str, ...]:
-        return ("name", *OPTIONS) if obj is None else ("name", *OPTIONS, "tip", "created_at")
+        return ("name", *COLUMNS) if obj is None else ("name", *COLUMNS, "tip", "created_at")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Topic | None = None) -> tuple[str, ...]:
         # Publishers and subscribers know the topic by its name.
@@ -141,13 +147,13 @@ class TopicAdmin(OwnPages):
         if topic is not None and request.user.has_perm("pubsub.view_outboxmessage"):
             of_topic = "?" + urlencode({"topic": topic.pk})
             context |= {
-                "messages_address": self.address("outboxmessage_changelist") + of_topic,
+                "events_address": self.address("outboxmessage_changelist") + of_topic,
                 "tail_address": self.address("outboxmessage_tail") + of_topic,
             }
         return super().change_view(request, object_id, form_url, {**context, **(extra_context or {})})
 
     def _asked(self, request: HttpRequest, topic: Topic) -> HttpResponse | None:
-        """A page that tells what the change would cost, unless it costs nothing, or that has been agreed to."""
+        """The page that shows what the change would cost, unless it costs nothing or is confirmed already."""
         if not self.has_change_permission(request, topic):
             return None
         form = self.get_form(request, topic, change=True)(request.POST, instance=topic)
@@ -155,8 +161,8 @@ class TopicAdmin(OwnPages):
             return None  # Django shows what is wrong
         using = router.db_for_write(Topic)
         stored = Topic.objects.using(using).get(pk=topic.pk)
-        told = consequences(stored, form.cleaned_data, using)
-        if {it.agreed for it in told} <= set(request.POST.getlist("agreed")):
+        found = consequences(stored, form.cleaned_data, using)
+        if {it.agreed for it in found} <= set(request.POST.getlist("agreed")):
             return None
         back = self.address("topic_change", topic.pk)
         return self.page(
@@ -164,7 +170,7 @@ class TopicAdmin(OwnPages):
             "topic/confirm",
             _("Change topic %(name)s?") % {"name": topic.name},
             crumbs=[self.home(), (back, topic.name)],
-            consequences=told,
+            consequences=found,
             given=[
                 (name, value)
                 for name, values in request.POST.lists()
@@ -194,7 +200,7 @@ class TopicAdmin(OwnPages):
         return self._or_refused(request, lambda: super(TopicAdmin, self).changelist_view(request, extra_context))
 
     def _or_refused(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
-        """What has become impossible since it was asked about is said, and none of it is done."""
+        """If the change has become impossible since it was confirmed, the page says so and nothing is changed."""
         if request.method != "POST":
             return view()
         try:
@@ -206,12 +212,12 @@ class TopicAdmin(OwnPages):
 
     def grid(self, topic: Topic) -> dict[str, Any]:
         """Every group by every partition. A resize leaves groups with partitions that are no longer in use."""
-        places = list(ConsumerLag.objects.filter(topic_id=topic.pk))
-        partitions = sorted({place.partition_id for place in places})
-        by_place = {(place.group_id, place.partition_id): place for place in places}
+        cursors = list(ConsumerLag.objects.filter(topic_id=topic.pk))
+        partitions = sorted({cursor.partition_id for cursor in cursors})
+        by_partition = {(cursor.group_id, cursor.partition_id): cursor for cursor in cursors}
         rows = []
         for subscription in Subscription.objects.filter(topic=topic).order_by("group_id"):
-            cells = [by_place.get((subscription.group_id, partition)) for partition in partitions]
+            cells = [by_partition.get((subscription.group_id, partition)) for partition in partitions]
             rows.append(
                 GridRow(
                     group=subscription.group_id,
@@ -227,7 +233,7 @@ class TopicAdmin(OwnPages):
         obj.pk = form.apply(router.db_for_write(Topic)).pk
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        operating.remove_topic(obj.name, actor=request.user.get_username(), using=router.db_for_write(Topic))
+        control.remove_topic(obj.name, actor=request.user.get_username(), using=router.db_for_write(Topic))
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         for topic in queryset:
@@ -241,9 +247,9 @@ class TopicAdmin(OwnPages):
     def retention_shown(self, topic: Topic) -> str:
         return duration(topic.retention.total_seconds())
 
-    @admin.display(description=_("tip of the log"))
+    @admin.display(description=_("last offset"))
     def tip(self, topic: Topic) -> str:
-        counter = getattr(topic, "counter", None)  # missing until the first message is numbered
+        counter = getattr(topic, "counter", None)  # missing until the first event is numbered
         return number(counter.next_offset - 1 if counter else 0)
 
     def get_deleted_objects(
@@ -251,7 +257,7 @@ class TopicAdmin(OwnPages):
     ) -> tuple[list[Any], dict[str, int], set[str], list[Any]]:
         """Only a topic with which nothing would be lost may go. Django's own way loads all that refers, one by one."""
         using = router.db_for_write(Topic)
-        lost = [f"{topic}: {loss}" for topic in objs for loss in operating.losses(topic, using)]
+        lost = [f"{topic}: {loss}" for topic in objs for loss in control.losses(topic, using=using)]
         if lost:
             return [], {}, set(), lost
         names = [f"{capfirst(str(Topic._meta.verbose_name))}: {topic}" for topic in objs]

@@ -1,4 +1,4 @@
-"""Consuming: claim a partition, handle its next events, move the cursor – in one transaction.
+"""Exactly once in the database: handlers run in the transaction that moves the cursor.
 
 A worker holds the row lock on a partition's cursor for the length of a batch. The handlers' effects and the cursor's
 move commit together, so they happen exactly once; a worker that dies leaves neither, and its lock goes with its
@@ -6,41 +6,42 @@ connection.
 """
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import psycopg
 from django.db import connections, transaction
 
-from pubsub.sql import load
-from pubsub.transactions import make_hooks_robust
+from pubsub.db.errors import is_the_handlers
+from pubsub.db.guard import check_still_in_transaction, refusing_to_end, was_lost
+from pubsub.db.sql import load
+from pubsub.db.transactions import make_hooks_robust
+from pubsub.dead_letters.attempts import (
+    Letters,
+    count_death,
+    failed_again,
+    lock_due,
+    lock_letters,
+    resolve,
+    uncount_death,
+)
+from pubsub.dead_letters.parking import unblocked
+from pubsub.dead_letters.set_aside import has_open, set_aside
+from pubsub.errors import HandlerEndedTransaction
+from pubsub.events import Entry
+from pubsub.subscriptions.task import PartitionTask
 
-from . import setting_aside
-from .failures import is_the_handlers
-from .guarding import Guard, Guarded, settle_what_is_left
-from .handling import check_still_in_transaction, handle, in_our_transaction, was_lost
-from .holding import Visit, holding
-from .reading import BatchOfEntries, Entry, Place, PublishedTogether, Reader, by_transaction
+from .call import handle
+from .crashes import BELIEVED_S, Counted, CrashCounter, show_that_no_worker_died
+from .entries import Batch, PublishedTogether
+from .find_work import Work
+from .mode import Allowance, Outcome, WorkerContext, go_through
+from .session import PartitionSession, lock_cursor
 
-logger = logging.getLogger("pubsub.consuming")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Batch:
-    """What became of a batch."""
-
-    passed: int = 0
-    """Events that the cursor moved over, those for other groups included."""
-    failed: int = 0
-    """Those of them that are now in the dead-letter queue."""
-    retried: int = 0
-    """Events that had failed before and were tried again."""
-    last: Entry | None = None
-
-    @property
-    def did_something(self) -> bool:
-        return bool(self.passed or self.retried)
+logger = logging.getLogger(__name__)
 
 
 class Spoiled(Exception):
@@ -52,140 +53,223 @@ class Spoiled(Exception):
         self.error = error
 
 
-def consume(place: Place, batch_size: int, *, guard: Guard | None = None, visit: Visit | None = None) -> Batch:
-    """Handles the next batch of a partition; nothing where another worker has it. A visit makes it one of several.
+class LostToAnother(Exception):
+    """Another worker has taken the partition between two transactions of this one."""
+
+
+class Transactional:
+    """The mode of `Delivery.TRANSACTIONAL`."""
+
+    def __init__(self, context: WorkerContext) -> None:
+        self._context = context
+
+    def start(self) -> None:
+        """Nothing to prepare: a transaction is all it needs."""
+
+    def work_on(self, work: Work, allowance: Allowance) -> Generator[Outcome]:
+        task = work.task
+        if self._context.deferred.left:
+            self._context.deferred.finish(task)
+        retried = self.retry_due(task, allowance.batch_size, work.crashed) if work.has_due else 0
+        if not work.has_new:
+            yield Outcome(retried=retried)
+            return
+        session = PartitionSession(task, allowance.batch_size, may_go_on=allowance.may_go_on)
+        with session, self._crash_counter(work) as counter:
+            done = replace(handle_batch(session, allowance.size, counter), retried=retried)
+            while session.goes_on:
+                yield done
+                done = handle_batch(session, allowance.size, counter)
+        yield done
+
+    def broke_off(self, work: Work) -> None:
+        if not work.crashed:
+            show_that_no_worker_died(work.task)
+
+    def _crash_counter(self, work: Work) -> AbstractContextManager[CrashCounter | None]:
+        """Where a worker seems to have died, unless a transaction is open in which this one would take all with it."""
+        if not work.crashed or connections[self._context.using].in_atomic_block:
+            return nullcontext()
+        return CrashCounter(work.task, self._context.worker_id, self._context.deferred)
+
+    def retry_due(self, task: PartitionTask, at_once: int, crashed: bool = False) -> int:
+        """Tries the transaction again that has waited longest for it. Returns how many events were tried.
+
+        Where a worker seems to have died of it, another death is counted before.
+        """
+        counted: Letters | None = None
+        try:
+            if crashed:
+                with transaction.atomic(using=task.using), connections[task.using].cursor() as db:
+                    if lock_cursor(db, task) is None:
+                        return 0
+                    counted = count_death(db, task, soonest_s=BELIEVED_S)
+            return _retry(task, at_once, counted)
+        except BaseException as error:
+            if counted:
+                self._context.deferred.do(task, partial(uncount_death, task, counted.ids, counted.attempts + 1))
+            if isinstance(error, LostToAnother):
+                return 0
+            raise
+
+
+def handle_batch(session: PartitionSession, size: int, counter: CrashCounter | None = None) -> Outcome:
+    """Handles the next batch of a partition; nothing where another worker has it.
 
     A batch ends with a publisher's transaction, never inside one. If anything in it fails, it is run again transaction
-    by transaction, so that only those that fail are set aside. On its guard, where a worker seems to have died of an
-    event, it handles one transaction, and counts the attempt before.
+    by transaction, so that only those that fail are set aside. Where a worker seems to have died of an event, one
+    transaction is handled, and the attempt is counted before.
     """
-    settle_what_is_left(place)
-    visit = visit or Visit(place, batch_size)
-    if guard:
-        return _guardedly(place, batch_size, guard, visit)
-    if not (place.parks_keys and setting_aside.has_open(place)):
+    if counter:
+        return _handle_counted(session, size, counter)
+    task = session.task
+    if not (task.parks_keys and has_open(task)):
         try:
-            return _in_one_transaction(place, batch_size, lambda batch: _all_at_once(place, batch, batch_size), visit)
+            return _in_one_transaction(session, size, lambda batch: _all_at_once(task, batch, size))
         except BaseException as error:
             if not is_the_handlers(error):
                 raise
-            logger.debug("a batch of %s failed; trying its transactions one by one", place, exc_info=True)
-    return _one_by_one(place, batch_size, OneByOne(place=place, at_once=batch_size))
+            logger.debug("a batch of %s failed; trying its transactions one by one", task, exc_info=True)
+    return _one_by_one(OneByOne(task=task, at_once=size), size)
 
 
-def _guardedly(place: Place, batch_size: int, guard: Guard, visit: Visit) -> Batch:
-    visit.goes_on = False
-    guarded = guard.count(batch_size)
-    if guarded is None:
-        return Batch()
-    one_by_one = OneByOne(place=place, at_once=batch_size, attempt=guarded.attempt, deadly=guarded.deadly)
-    done = Batch()
+def _handle_counted(session: PartitionSession, size: int, counter: CrashCounter) -> Outcome:
+    session.goes_on = False
+    counted = counter.count(size)
+    if counted is None:
+        return Outcome()
+    one_by_one = OneByOne(task=session.task, at_once=size, attempt=counted.attempt, poisoned=counted.poisoned)
+    done = Outcome()
     try:
-        done = _one_by_one(place, 1, one_by_one, guarded=guarded)
+        done = _one_by_one(one_by_one, 1, counted)
     finally:
         if not done.passed:
-            guard.take_back(guarded)
-    if done.last and done.last.offset < guarded.last_offset:
-        visit.may_follow(done.passed)
+            counter.uncount(counted)
+    if done.last and done.last.offset < counted.last_offset:
+        session.may_follow(done.passed)
     return done
 
 
-def _one_by_one(place: Place, batch_size: int, one_by_one: "OneByOne", *, guarded: Guarded | None = None) -> Batch:
+def _one_by_one(one_by_one: "OneByOne", size: int, counted: Counted | None = None) -> Outcome:
     while True:
         try:
-            return _in_one_transaction(place, batch_size, one_by_one, Visit(place, batch_size), guarded=guarded)
+            with PartitionSession(one_by_one.task, size) as session:
+                return _in_one_transaction(session, size, one_by_one, counted)
         except Spoiled as spoiled:
             # All is undone. What spoiled it is set aside the next time, without another call.
             one_by_one.doomed[spoiled.transaction_id] = spoiled.error
 
 
 def _in_one_transaction(
-    place: Place,
-    batch_size: int,
-    work: Callable[[BatchOfEntries], Batch],
-    visit: Visit,
-    *,
-    guarded: Guarded | None = None,
-) -> Batch:
-    with holding(place, visit) as held:
-        if held is None or (place.declared.on_failure == "stop" and setting_aside.has_open(place)):
-            return Batch()
-        if guarded and held.next_offset != guarded.next_offset:
-            return Batch()  # somebody has passed, since, what was counted
-        with in_our_transaction(place.using):
-            entries = Reader(place, held.next_position, visit.ahead.chunk, visit.ahead)
-            done = work(BatchOfEntries.read(entries, batch_size))
-        if done.last is None:
-            return done
-        entries.keep_rest(done.last.position + 1)
-        make_hooks_robust(connections[place.using])
-        held.move_behind(done.last, done.passed, guarded=guarded is not None)
+    session: PartitionSession, size: int, handle_all: Callable[[Batch], Outcome], counted: Counted | None = None
+) -> Outcome:
+    task = session.task
+    with session.batch() as cursor:
+        if cursor is None or (task.stops and has_open(task)):
+            return Outcome()
+        if counted and cursor.next_offset != counted.next_offset:
+            return Outcome()  # another worker has passed, since, what was counted
+        batch = Batch.read(session.entries.begin_at(cursor.next_position), size)
+        with refusing_to_end(task.using):
+            done = handle_all(batch)
+        if done.last:
+            session.move(done.last, done.passed, also=load("consuming/pass_counted") if counted else None)
     return done
 
 
-def _all_at_once(place: Place, batch: BatchOfEntries, at_once: int) -> Batch:
+def _all_at_once(task: PartitionTask, batch: Batch, at_once: int) -> Outcome:
     try:
-        # What waits is known for sure only now that the place is locked.
-        handle(place, setting_aside.unblocked(place, batch, set()), at_once=at_once)
+        # What waits is known for sure only now that the cursor is locked.
+        entries = unblocked(batch, set()) if task.parks_keys else batch.entries
+        handle(task, entries, at_once=at_once)
     except BaseException as error:
-        check_still_in_transaction(place.using, because=error)
+        check_still_in_transaction(task.using, because=error)
         raise
-    check_still_in_transaction(place.using)
-    return Batch(passed=batch.passed, last=batch.last)
+    check_still_in_transaction(task.using)
+    return Outcome(passed=batch.passed, last=batch.last)
 
 
 @dataclass(kw_only=True)
 class OneByOne:
     """Handles each publisher's transaction in a savepoint; one that fails is set aside, all of it."""
 
-    place: Place
+    task: PartitionTask
     at_once: int
     attempt: int = 1
     doomed: dict[Any, BaseException] = field(default_factory=dict)
     """Transactions that are not to be tried, and why."""
-    deadly: BaseException | None = None
+    poisoned: BaseException | None = None
     """Why none is that has something for the group. Those before it are passed."""
 
-    def __call__(self, batch: BatchOfEntries) -> Batch:
-        passed = failed = 0
-        last = None
+    def __call__(self, batch: Batch) -> Outcome:
         blocked: set[str] = set()
-        for together in by_transaction(batch):
-            failed += self._handle_or_bury(together, blocked)
-            passed += together.count
-            last = together.last
-            if failed and self.place.declared.on_failure == "stop":
-                break
-        return Batch(passed=passed, failed=failed, last=last)
+        return go_through(self.task, batch, lambda together: self._handle_or_set_aside(together, blocked))
 
-    def _handle_or_bury(self, together: PublishedTogether, blocked: set[str]) -> int:
+    def _handle_or_set_aside(self, together: PublishedTogether, blocked: set[str]) -> int:
         """Returns how many events failed."""
-        place = self.place
-        connection = connections[place.using]
+        task = self.task
+        connection = connections[task.using]
         try:
-            with transaction.atomic(using=place.using):
+            with transaction.atomic(using=task.using):
                 if together.transaction_id in self.doomed:
                     raise self.doomed[together.transaction_id]
-                try:
-                    entries = setting_aside.unblocked(place, together, blocked)
-                    if self.deadly and any(entry.is_mine for entry in entries):
-                        raise self.deadly
-                    handle(place, entries, at_once=self.at_once, attempt=self.attempt)
-                except BaseException as error:
-                    check_still_in_transaction(place.using, because=error)
-                    raise
-                check_still_in_transaction(place.using)
-                # A deferred constraint must fail here, where it can be told whose fault it is, and not at the commit.
-                connection.check_constraints()
-                # So must what a handler has set for the rest of the transaction, such as another search_path.
-                with connection.cursor() as cursor:
-                    cursor.execute(load("still_there"), place.parameters)
+                entries = unblocked(together, blocked) if task.parks_keys else together
+                if self.poisoned and any(entry.is_mine for entry in entries):
+                    raise self.poisoned
+                _handle_in_savepoint(task, entries, self.at_once, self.attempt)
         except BaseException as error:
             if not is_the_handlers(error):
                 raise
-            if was_lost(place.using):
+            if was_lost(task.using):
                 raise psycopg.OperationalError("the connection was lost in a handler, which has hidden it") from error
             if connection.needs_rollback or connection.closed_in_transaction:
                 raise Spoiled(together.transaction_id, error) from error
-            return setting_aside.bury(place, together, error, attempts=self.attempt, blocked=blocked)
+            done = set_aside(task, *together.ends, error, attempts=self.attempt)
+            blocked.update(done.keys)
+            return done.count
         return 0
+
+
+def _handle_in_savepoint(task: PartitionTask, entries: Iterable[Entry], at_once: int, attempt: int) -> None:
+    """What would fail at the commit, or behind it, fails here, where it can be told whose fault it is."""
+    try:
+        handle(task, entries, at_once=at_once, attempt=attempt)
+    except BaseException as error:
+        check_still_in_transaction(task.using, because=error)
+        raise
+    check_still_in_transaction(task.using)
+    connections[task.using].check_constraints()
+    # Nor may a handler have set something for the rest of the transaction, such as another search_path.
+    with connections[task.using].cursor() as db:
+        db.execute(load("consuming/still_reachable"), task.parameters)
+
+
+def _retry(task: PartitionTask, at_once: int, counted: Letters | None) -> int:
+    """Tries what has been counted already, or what is due. Returns how many events were tried."""
+    using = task.using
+    letters, attempt = Letters(task, []), 0
+    try:
+        with transaction.atomic(using=using), connections[using].cursor() as db:
+            if lock_cursor(db, task):
+                letters = lock_due(db, task) if counted is None else lock_letters(db, task, counted.ids)
+            if not letters:
+                if counted:
+                    raise LostToAnother
+                return 0
+            attempt = letters.attempts + (counted is None)
+            try:
+                with refusing_to_end(using), transaction.atomic(using=using):
+                    _handle_in_savepoint(task, letters, at_once, attempt)
+            except BaseException as error:
+                check_still_in_transaction(using, because=error)
+                if not is_the_handlers(error):
+                    raise
+                failed_again(db, task, letters, error, attempt)
+            else:
+                resolve(db, task, letters, attempt)
+            make_hooks_robust(connections[using])
+    except HandlerEndedTransaction as error:
+        with transaction.atomic(using=using), connections[using].cursor() as db:
+            if again := lock_letters(db, task, letters.ids):
+                failed_again(db, task, again, error, attempt)
+    return len(letters)

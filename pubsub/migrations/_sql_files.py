@@ -1,10 +1,10 @@
-"""SQL objects live in `sql/NAME.up.sql`, and what takes them away again in `sql/NAME.down.sql`.
+"""What Django cannot make lives in `sql/NAME.sql`: tables that are partitioned, views, functions.
 
-A function's name ends in its version: a changed one is a new file and a new migration, so that old and new code run
-side by side during a deploy.
+A function's name ends in its version. A released one never changes: a new version is a new file and a new migration, so
+that old and new code run side by side during a deploy.
 """
 
-from collections.abc import Sequence
+import re
 from pathlib import Path
 
 from django.db import migrations
@@ -12,7 +12,12 @@ from django.db.migrations.operations.base import Operation
 
 FOLDER = Path(__file__).parent / "sql"
 
+_CREATED = re.compile(r"^CREATE (TABLE|VIEW|FUNCTION) (\w+)", re.MULTILINE)
 
-def run_sql_file(name: str, state_operations: Sequence[Operation] = ()) -> migrations.RunSQL:
-    up, down = ((FOLDER / f"{name}.{way}.sql").read_text(encoding="utf-8") for way in ("up", "down"))
-    return migrations.RunSQL(up, down, state_operations=list(state_operations))
+
+def run_sql_file(name: str, *state_operations: Operation) -> migrations.RunSQL:
+    """Runs `sql/NAME.sql`. On the way back, what the file creates is dropped; what it alters goes with its table."""
+    text = (FOLDER / f"{name}.sql").read_text(encoding="utf-8")
+    created = _CREATED.findall(text)
+    drops = "\n".join(f"DROP {kind} {relation};" for kind, relation in reversed(created))
+    return migrations.RunSQL(text, drops or migrations.RunSQL.noop, state_operations=state_operations)

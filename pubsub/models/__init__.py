@@ -1,36 +1,35 @@
-"""The tables, in the order a message meets them: published, numbered, read, failed."""
+"""The tables, in the order in which an event meets them: published, numbered, read, failed."""
 
 from .analysis import Finding, SinkBatch, StagedEvent
-from .cursor import Claim, ConsumerLag, ConsumerOffset
+from .audit import OperatorEvent, Sample
+from .cursor import ConsumerLag, ConsumerOffset, Lease
 from .dead_letter import Attempt, DeadLetter
-from .journal import OperatorEvent, Sample
-from .log import LogCounter, LogEntry, LogPartitionCounter, LogView, Segment, Sequencer
+from .log import LogCounter, LogEntry, LogPartitionCounter, LogView, SegmentContents, Sequencer
 from .member import Member
 from .message import DedupKey, DelayedMessage, OutboxMessage
 from .overview import Overview
-from .topic import OnFailure, Resize, Semantics, StartPosition, Status, Subscription, Topic, ZeroSubscribers
+from .topic import Resize, Semantics, StartPosition, Status, Subscription, Topic, ZeroSubscribers
 
 __all__ = [
     "Attempt",
-    "Claim",
     "ConsumerLag",
     "ConsumerOffset",
     "DeadLetter",
     "DedupKey",
     "DelayedMessage",
     "Finding",
+    "Lease",
     "LogCounter",
     "LogEntry",
     "LogPartitionCounter",
     "LogView",
     "Member",
-    "OnFailure",
     "OperatorEvent",
     "OutboxMessage",
     "Overview",
     "Resize",
     "Sample",
-    "Segment",
+    "SegmentContents",
     "Semantics",
     "Sequencer",
     "SinkBatch",

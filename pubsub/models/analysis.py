@@ -1,4 +1,4 @@
-"""What Spark jobs found out, for the admin to show."""
+"""What Spark writes: what its jobs found out, for the admin to show, and what its streams publish."""
 
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
@@ -22,7 +22,7 @@ class Finding(models.Model):
 
     class Meta:
         db_table = "spark_findings"
-        db_table_comment = "What analyses of the log found, a row each"
+        db_table_comment = "What Spark jobs found in the log, a row each"
         verbose_name = _("finding")
         verbose_name_plural = _("findings")
         constraints = [models.UniqueConstraint(fields=["run_id", "row_number"], name="spark_findings_once")]
@@ -50,7 +50,7 @@ class SinkBatch(models.Model):
 
 
 class StagedEvent(models.Model):
-    """What a task of Spark's wants to be published. It becomes messages when all tasks of its batch are done."""
+    """An event that a Spark task wants to publish. It is published when all tasks of its batch are done."""
 
     id = models.BigAutoField(primary_key=True)
     task_id = models.UUIDField(db_comment="One attempt of one task; only those that the driver names count")
@@ -66,7 +66,7 @@ class StagedEvent(models.Model):
 
     class Meta:
         db_table = "spark_staged_events"
-        db_table_comment = "What tasks of Spark want to be published; empty but for batches in the making"
+        db_table_comment = "Events that Spark tasks want to publish; empty but for batches in the making"
         indexes = [
             models.Index(fields=["task_id", "id"], name="spark_staged_events_task"),
             models.Index(fields=["staged_at"], name="spark_staged_events_age"),

@@ -1,4 +1,4 @@
-"""What changes while the log does not: where each group stands."""
+"""What changes while the log does not: each group's cursors, and its workers' leases."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -9,7 +9,7 @@ from .topic import Topic
 
 
 class ConsumerOffset(models.Model):
-    """A group's place in one partition of a topic. Whoever holds its row lock works on the partition."""
+    """A group's cursor in one partition of a topic. The worker that holds its row lock works on the partition."""
 
     pk = models.CompositePrimaryKey("group_id", "topic_id", "partition_id")
     group_id = models.TextField(_("group"))
@@ -19,21 +19,21 @@ class ConsumerOffset(models.Model):
         _("next offset"), default=1, db_default=1, db_comment="The first offset this group has not passed here"
     )
     next_position = models.BigIntegerField(
-        default=1, db_default=1, db_comment="The same place in storage order: where the next read begins"
+        default=1, db_default=1, db_comment="The same in the order of storage: where the next read begins"
     )
     passed = models.BigIntegerField(
         default=0, db_default=0, db_comment="Entries of this partition before the cursor; lag = entries - passed"
     )
     epoch = models.BigIntegerField(
-        default=0, db_default=0, db_comment="Grows with each lease, so that an old one can be told from a new one"
+        default=0, db_default=0, db_comment="Grows with each lease; an acknowledgement under an older one is rejected"
     )
     updated_at = models.DateTimeField(_("updated"), db_default=ClockTimestamp())
 
     class Meta:
         db_table = "consumer_offsets"
-        db_table_comment = "Where each group stands in each partition"
-        verbose_name = _("consumer offset")
-        verbose_name_plural = _("consumer offsets")
+        db_table_comment = "Cursors: how far each group has come in each partition"
+        verbose_name = _("cursor")
+        verbose_name_plural = _("cursors")
         constraints = [
             models.CheckConstraint(
                 condition=Q(next_offset__gte=1, next_position__gte=1, passed__gte=0, partition_id__gte=0),
@@ -45,10 +45,10 @@ class ConsumerOffset(models.Model):
         return f"{self.group_id} {self.topic_id}/{self.partition_id}: {self.next_offset}"
 
 
-class Claim(models.Model):
-    """A range of a partition that a worker has taken with a lease, because it holds no transaction open.
+class Lease(models.Model):
+    """A range of a partition that a worker has for a limited time, because it holds no transaction open.
 
-    There is one of a place at most. In transactional mode it is used only where a worker has died, to count attempts.
+    A cursor has one at most. In transactional mode there is one only where a worker has died: it holds the crash count.
     """
 
     pk = models.CompositePrimaryKey("group_id", "topic_id", "partition_id")
@@ -57,22 +57,24 @@ class Claim(models.Model):
     partition_id = models.IntegerField(_("partition"))
     first_offset = models.BigIntegerField(_("first offset"))
     last_offset = models.BigIntegerField(
-        _("last offset"), db_comment="As far as it was read when it was taken; a long transaction may go on behind it"
+        _("last offset"), db_comment="As far as was read when it was taken; a long transaction may go on behind it"
     )
     worker_id = models.TextField(_("worker"), db_comment="The process that holds the lease")
     epoch = models.BigIntegerField(
-        db_comment="The cursor's epoch when it was taken; an acknowledgement with an older one counts not"
+        db_comment="The cursor's epoch when it was taken; an acknowledgement under an older one is rejected"
     )
     attempts = models.IntegerField(_("attempts"), default=1, db_default=1, db_comment="A crash counts as one")
     lock_key = models.IntegerField(
         null=True, db_comment="The advisory lock that the worker holds for as long as it is connected; null: none"
     )
     taken_at = models.DateTimeField(_("taken"), db_default=ClockTimestamp())
-    expires_at = models.DateTimeField(_("lease ends"), db_comment="When somebody else may take the range over")
+    expires_at = models.DateTimeField(_("lease ends"), db_comment="When another worker may take the range over")
 
     class Meta:
         db_table = "consumer_claims"
-        db_table_comment = "Ranges in flight, for delivery modes that hold no transaction open"
+        db_table_comment = "Leases: ranges in flight, for delivery modes that hold no transaction open"
+        verbose_name = _("lease")
+        verbose_name_plural = _("leases")
         constraints = [
             models.CheckConstraint(condition=Q(last_offset__gte=F("first_offset")), name="consumer_claims_not_empty"),
         ]

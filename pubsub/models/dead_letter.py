@@ -15,9 +15,9 @@ class DeadLetter(models.Model):
 
     class State(models.TextChoices):
         RETRYING = "retrying", _("waiting for its next attempt")
-        DEAD = "dead", _("waiting for somebody to act")
+        DEAD = "dead", _("waiting for an operator")
         RESOLVED = "resolved", _("handled at a later attempt")
-        DISCARDED = "discarded", _("given up by somebody")
+        DISCARDED = "discarded", _("given up by an operator")
         PARKED = "parked", _("waiting behind a failed event of the same key")
 
     id = models.BigAutoField(primary_key=True)
@@ -39,7 +39,7 @@ class DeadLetter(models.Model):
         encoder=DjangoJSONEncoder,
         null=True,
         blank=True,
-        db_comment="What was published, where somebody has changed the payload since; null: it is as published",
+        db_comment="What was published, if an operator has changed the payload since; null: it is as published",
     )
     metadata = models.JSONField(_("metadata"), encoder=DjangoJSONEncoder)
     published_at = models.DateTimeField(_("published"))
@@ -55,7 +55,7 @@ class DeadLetter(models.Model):
 
     class Meta:
         db_table = "dead_letter_queue"
-        db_table_comment = "Events that a group could not handle"
+        db_table_comment = "Dead letters: events that a group could not handle"
         verbose_name = _("dead letter")
         verbose_name_plural = _("dead letters")
         constraints = [

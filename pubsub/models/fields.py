@@ -3,23 +3,22 @@
 from typing import Any
 
 from django.db import models
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 
 class TransactionIdField(models.Field):  # type: ignore[type-arg]
     """A transaction id that never wraps (``xid8``)."""
 
-    def db_type(self, connection: BaseDatabaseWrapper) -> str:
+    def db_type(self, connection: Any) -> str:
         return "xid8"
 
-    def from_db_value(self, value: str | None, expression: Any, connection: BaseDatabaseWrapper) -> int | None:
+    def from_db_value(self, value: str | None, expression: Any, connection: Any) -> int | None:
         return None if value is None else int(value)
 
 
 class SnapshotField(models.Field):  # type: ignore[type-arg]
     """Which transactions were over at some moment (``pg_snapshot``), in PostgreSQL's own notation."""
 
-    def db_type(self, connection: BaseDatabaseWrapper) -> str:
+    def db_type(self, connection: Any) -> str:
         return "pg_snapshot"
 
 

@@ -1,4 +1,4 @@
-"""What the sequencer writes: the order of the messages."""
+"""What the sequencer writes: the order of the events."""
 
 from django.db import models
 from django.db.models import Q
@@ -9,9 +9,9 @@ from .topic import Topic
 
 
 class LogEntry(models.Model):
-    """A message's place in its topic's log.
+    """Which event stands at which offset of its topic.
 
-    Entries of all topics share one numbering, ``position``: it is the storage's order, by which partitions are cut and
+    Entries of all topics share one numbering, ``position``: it is the order of storage, by which segments are cut and
     readers walk. ``c_offset`` counts per topic and is what people and programs outside know.
     """
 
@@ -28,7 +28,7 @@ class LogEntry(models.Model):
 
     class Meta:
         db_table = "log_entry"
-        db_table_comment = "The log: which message stands at which offset; insert-only, partitioned by position"
+        db_table_comment = "The log: which event stands at which offset; insert-only, partitioned by position"
         verbose_name = _("log entry")
         verbose_name_plural = _("log entries")
         indexes = [models.Index(fields=["topic", "partition_id", "position"], name="log_entry_walk")]
@@ -55,7 +55,7 @@ class LogCounter(models.Model):
 
 
 class LogPartitionCounter(models.Model):
-    """How many entries a partition of a topic has had, so that nobody ever counts them."""
+    """How many entries a partition of a topic has had, so that they are never counted."""
 
     pk = models.CompositePrimaryKey("topic_id", "partition_id")
     topic = models.ForeignKey(Topic, models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False)
@@ -71,42 +71,42 @@ class LogPartitionCounter(models.Model):
         return f"{self.topic_id}/{self.partition_id}: {self.entries}"
 
 
-class Segment(models.Model):
-    """What a storage partition of the log holds of one partition of a topic. Written once, when the former is full."""
+class SegmentContents(models.Model):
+    """What a segment of the log holds of one partition of a topic. Written once, when the segment is full."""
 
     pk = models.CompositePrimaryKey("lower", "topic_id", "partition_id")
-    lower = models.BigIntegerField(db_comment="The first position of the storage partition log_entry_<lower>")
+    lower = models.BigIntegerField(db_comment="The first position of the segment log_entry_<lower>")
     upper = models.BigIntegerField(db_comment="The first position behind it")
     topic = models.ForeignKey(Topic, models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False)
     partition_id = models.IntegerField()
     entries = models.BigIntegerField()
     first_offset = models.BigIntegerField()
     last_offset = models.BigIntegerField()
-    first_message_id = models.BigIntegerField(db_comment="The smallest id of a message; ids are not in the log's order")
-    last_message_id = models.BigIntegerField(db_comment="The greatest one")
-    filled_at = models.DateTimeField(db_comment="When it was seen to be full: nothing in it was numbered later")
+    first_message_id = models.BigIntegerField(db_comment="The smallest id of an event; ids are not in the log's order")
+    last_message_id = models.BigIntegerField(db_comment="The greatest id of an event")
+    filled_at = models.DateTimeField(db_comment="When it was found to be full: nothing in it was numbered later")
 
     class Meta:
         db_table = "log_segments"
-        db_table_comment = "What full storage partitions of the log hold: what retention decides by, reading no log"
+        db_table_comment = "What full segments of the log hold, so that retention need not read them to decide"
 
     def __str__(self) -> str:
         return f"{self.lower}: {self.entries} of {self.topic_id}/{self.partition_id}"
 
 
 class Sequencer(models.Model):
-    """The sequencer's memory: one row, locked by whoever is numbering."""
+    """The sequencer's memory: one row, locked by the session that is numbering."""
 
     id = models.SmallIntegerField(primary_key=True, default=1, db_default=1)
     seen = SnapshotField(
         db_default=models.Value("1:1:", SnapshotField()),
-        db_comment="Messages of transactions that were over at this moment have been numbered",
+        db_comment="Events of transactions that were over at this moment have been numbered",
     )
     next_position = models.BigIntegerField(default=1, db_default=1, db_comment="The next free position in log_entry")
     settled_id = models.BigIntegerField(
         default=1,
         db_default=1,
-        db_comment="All messages with a smaller id have been numbered, also those whose entries are gone",
+        db_comment="All events with a smaller id have been numbered, also those whose entries are gone",
     )
     system_identifier = models.BigIntegerField(
         null=True, db_comment="The cluster that the snapshot belongs to; transaction ids mean nothing in another one"
@@ -122,7 +122,7 @@ class Sequencer(models.Model):
 
 
 class LogView(models.Model):
-    """Messages as readers see them: topic, offset, partition and content in one row (``outbox_log_v``)."""
+    """Events as readers see them: topic, offset, partition and content in one row (``outbox_log_v``)."""
 
     pk = models.CompositePrimaryKey("topic_id", "c_offset")
     topic_id = models.IntegerField()

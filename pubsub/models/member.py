@@ -1,4 +1,4 @@
-"""Who works for a group at the moment."""
+"""Which processes work for a group at the moment."""
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -8,7 +8,7 @@ from .topic import Topic
 
 
 class Member(models.Model):
-    """A process that reads a topic for a group. It says so now and then, for as long as it lives."""
+    """A process that reads a topic for a group. It sends heartbeats for as long as it lives."""
 
     pk = models.CompositePrimaryKey("topic_id", "group_id", "worker_id")
     topic = models.ForeignKey(Topic, models.CASCADE, related_name="+", db_index=False, verbose_name=_("topic"))
@@ -21,7 +21,7 @@ class Member(models.Model):
 
     class Meta:
         db_table = "outbox_members"
-        db_table_comment = "The processes that work for a group, and when each was last heard of"
+        db_table_comment = "Members: the processes that work for a group, with their last heartbeats"
         verbose_name = _("member")
         verbose_name_plural = _("members")
 

@@ -1,4 +1,4 @@
-"""What publishers write. Rows are inserted, never updated or deleted one by one."""
+"""What publishers write: events. Rows are inserted, never updated or deleted one by one."""
 
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
@@ -18,7 +18,7 @@ def texts_fit(table: str) -> models.CheckConstraint:
 
 
 class MessageContent(models.Model):
-    """What a publisher says. The same columns wait in the delayed table and stand in the outbox."""
+    """An event as its publisher wrote it: the columns that the outbox and delayed events share."""
 
     event_id = models.UUIDField(
         _("event id"),
@@ -69,7 +69,7 @@ class MessageContent(models.Model):
 class OutboxMessage(MessageContent):
     """A published event, in the publisher's own transaction.
 
-    The sequencer finds new rows by ``xid``; nobody may set it by hand.
+    The sequencer finds new rows by ``xid``, which must not be set by hand.
     """
 
     id = models.BigAutoField(primary_key=True, db_comment="Insertion order, not the log's order")
@@ -82,51 +82,51 @@ class OutboxMessage(MessageContent):
     class Meta:
         db_table = "outbox_message_t"
         db_table_comment = "Published events; insert-only, partitioned by id, retired by whole partitions"
-        verbose_name = _("message")
-        verbose_name_plural = _("messages")
+        verbose_name = _("event")
+        verbose_name_plural = _("events")
         indexes = [models.Index(fields=["xid"], name="outbox_message_t_xid")]
         constraints = [texts_fit("outbox_message_t")]
         permissions = [
-            ("publish_outboxmessage", _("Can publish messages by hand")),
-            ("view_payload_outboxmessage", _("Can see the payload of messages")),
+            ("publish_outboxmessage", _("Can publish events by hand")),
+            ("view_payload_outboxmessage", _("Can see the payload of events")),
         ]
 
     def __str__(self) -> str:
-        return f"{self.type or 'message'} {self.event_id}"
+        return f"{self.type or 'event'} {self.event_id}"
 
 
 class DelayedMessage(MessageContent):
-    """A message that waits for its time; then it is moved to the outbox and numbered."""
+    """An event that waits for its time; then it is moved to the outbox and numbered."""
 
     id = models.BigAutoField(primary_key=True)
     deliver_at = models.DateTimeField(_("deliver at"), db_comment="Not numbered, and so not seen, before this time")
 
     class Meta:
         db_table = "outbox_delayed_message"
-        db_table_comment = "Messages that are not due yet"
-        verbose_name = _("delayed message")
-        verbose_name_plural = _("delayed messages")
+        db_table_comment = "Events that are not due yet"
+        verbose_name = _("delayed event")
+        verbose_name_plural = _("delayed events")
         indexes = [models.Index(fields=["deliver_at", "id"], name="outbox_delayed_message_due")]
         constraints = [texts_fit("outbox_delayed_message")]
 
     def __str__(self) -> str:
-        return f"{self.type or 'message'} {self.event_id} at {self.deliver_at}"
+        return f"{self.type or 'event'} {self.event_id} at {self.deliver_at}"
 
 
 class DedupKey(models.Model):
-    """The first message published under a key, for as long as the key is remembered."""
+    """The first event published under a key, for as long as the key is remembered."""
 
     pk = models.CompositePrimaryKey("topic_id", "dedup_key")
     topic = models.ForeignKey(
         Topic, models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False, db_comment="The topic"
     )
-    dedup_key = models.TextField(db_comment="What the publisher calls the same message")
-    event_id = models.UUIDField(db_comment="The message that was first")
-    expires_at = models.DateTimeField(db_comment="From here on the key may be used again")
+    dedup_key = models.TextField(db_comment="What the publisher calls the same event")
+    event_id = models.UUIDField(db_comment="The event that was published first")
+    expires_at = models.DateTimeField(db_comment="From then on the key may be used again")
 
     class Meta:
         db_table = "outbox_dedup_key"
-        db_table_comment = "Keys under which a message has been published and may not be again"
+        db_table_comment = "Keys under which an event has been published, so that no second one is"
         indexes = [models.Index(fields=["expires_at"], name="outbox_dedup_key_expiry")]
 
     def __str__(self) -> str:

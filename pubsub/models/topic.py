@@ -1,4 +1,4 @@
-"""What is published to, and who reads it."""
+"""What is published to, and which groups read it."""
 
 import datetime as dt
 
@@ -7,83 +7,84 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
-from pubsub.delivery import Delivery
+from pubsub.delivery import Delivery, OnFailure
 
 from .fields import ClockTimestamp
 
 
 class Semantics(models.TextChoices):
-    PUB_SUB = "PUB_SUB", _("every group gets each message")
-    QUEUE = "QUEUE", _("one group gets each message")
+    PUB_SUB = "PUB_SUB", _("every group gets each event")
+    QUEUE = "QUEUE", _("one group gets each event")
 
 
 class Status(models.TextChoices):
     ACTIVE = "ACTIVE", _("active")
-    PAUSED = "PAUSED", _("paused: keeps its position and what it has not read")
+    PAUSED = "PAUSED", _("paused: keeps its cursors and what it has not read")
     CANCELLED = "CANCELLED", _("cancelled: for good, holds nothing back")
     DEAD = "DEAD", _("dead: missed its heartbeats, holds nothing back")
 
 
 class ZeroSubscribers(models.TextChoices):
-    KEEP = "keep", _("keep messages for the retention, for a group that may come")
+    KEEP = "keep", _("keep events for their retention, for groups that may come")
     REFUSE = "refuse", _("refuse to publish")
 
 
 class StartPosition(models.TextChoices):
-    EARLIEST = "earliest", _("the oldest message that is still there")
+    EARLIEST = "earliest", _("the oldest event that is still there")
     LATEST = "latest", _("what is published after the subscription")
-    TIMESTAMP = "timestamp", _("the first message at or after a time")
+    TIMESTAMP = "timestamp", _("the first event at or after a time")
     OFFSET = "offset", _("a given offset")
 
 
-class OnFailure(models.TextChoices):
-    DEAD_LETTER = "dead_letter", _("set the failed transaction aside and go on")
-    PARK_KEY = "park_key", _("later events of the same key wait behind the failed one")
-    STOP = "stop", _("the partition waits until somebody acts")
+ON_FAILURE_TEXTS = {
+    OnFailure.DEAD_LETTER: _("set the failed transaction aside and go on"),
+    OnFailure.PARK_KEY: _("later events of the same key wait behind the failed one"),
+    OnFailure.STOP: _("the partition waits for an operator"),
+}
 
 
 class Topic(models.Model):
     """A named log: ordered, gapless from offset 1. Topic 1 is the default one."""
 
     id = models.AutoField(primary_key=True, db_comment="Never reused; 1 is the default topic")
-    name = models.TextField(_("name"), db_comment="What publishers and subscribers say")
+    name = models.TextField(_("name"), db_comment="What publishers and subscribers call it")
     semantics = models.TextField(
         _("semantics"),
         choices=Semantics,
         default=Semantics.PUB_SUB,
         db_default=Semantics.PUB_SUB,
-        db_comment="PUB_SUB: every group gets each message; QUEUE: one group whose members compete",
+        db_comment="PUB_SUB: every group gets each event; QUEUE: one group whose members compete",
     )
     total_partitions = models.IntegerField(
         _("partitions"),
         default=8,
         db_default=8,
-        db_comment="Order is kept within a partition; as many consumers can work on a group as there are partitions",
+        db_comment="Order is kept within a partition; at most this many workers are busy for a group at once",
     )
     retention = models.DurationField(
         _("retention"),
         default=dt.timedelta(days=7),
         db_default=dt.timedelta(days=7),
-        db_comment="How long a message stays at least, counted from its publication",
+        db_comment="How long an event is kept at least, counted from its publication",
     )
     zero_subscribers = models.TextField(
         _("without subscriptions"),
         choices=ZeroSubscribers,
         default=ZeroSubscribers.KEEP,
         db_default=ZeroSubscribers.KEEP,
-        db_comment="What publishing does while no group counts: keep for the retention, or refuse",
+        db_comment="What publishing does while no group holds retention back: keep events all the same, or refuse them",
     )
     max_age = models.DurationField(
         _("longest wait for a group"),
         null=True,
         blank=True,
-        db_comment="A group that is further behind loses its place, visibly; null: never",
+        db_comment="A group further behind than this is moved on, and what it missed is recorded; null: never",
     )
     max_bytes = models.BigIntegerField(
         _("most bytes kept for a group"),
         null=True,
         blank=True,
-        db_comment="A group that holds back more loses its place, visibly; null: never",
+        db_comment="A group that holds back more than this is moved on, and what it missed is recorded; null: never",
     )
     created_at = models.DateTimeField(_("created"), db_default=Now(), editable=False)
 
@@ -118,26 +119,28 @@ class Topic(models.Model):
 
 
 class Resize(models.Model):
-    """A change of a topic's number of partitions. A group passes all that is before it, then goes on behind it."""
+    """A change of a topic's number of partitions. A group finishes everything before it, then goes on."""
 
     pk = models.CompositePrimaryKey("topic_id", "position")
     topic = models.ForeignKey(Topic, models.CASCADE, related_name="resizes", db_index=False)
-    position = models.BigIntegerField(db_comment="The first place in the log that follows the new number")
-    c_offset = models.BigIntegerField(db_comment="The same, as people know it")
+    position = models.BigIntegerField(db_comment="The first position that is partitioned by the new number")
+    c_offset = models.BigIntegerField(db_comment="The topic's offset there")
     partitions_before = models.IntegerField()
     partitions_after = models.IntegerField()
     resized_at = models.DateTimeField(db_default=ClockTimestamp(), editable=False)
 
     class Meta:
         db_table = "outbox_topic_resizes"
-        db_table_comment = "From where on a topic has how many partitions; keeps the order of keys over a resize"
+        db_table_comment = (
+            "From which position on a topic has how many partitions; keeps the order of keys over a resize"
+        )
 
     def __str__(self) -> str:
         return f"{self.topic_id}: {self.partitions_before} → {self.partitions_after} at {self.c_offset}"
 
 
 class Subscription(models.Model):
-    """A group's wish to read a topic: from where, what of it, and how."""
+    """That a group reads a topic: from where, what of it, and how."""
 
     # Found by the constraint on topic and group; an index of its own would be one more to keep.
     topic = models.ForeignKey(
@@ -156,7 +159,7 @@ class Subscription(models.Model):
         choices=StartPosition,
         default=StartPosition.LATEST,
         db_default=StartPosition.LATEST,
-        db_comment="Where the group began; where it stands now is in consumer_offsets",
+        db_comment="Where the group began; its cursors are in consumer_offsets",
     )
     start_value = models.TextField(
         _("start at"), null=True, blank=True, db_comment="The time or offset, for those two start positions"
@@ -166,7 +169,7 @@ class Subscription(models.Model):
         default=dict,
         db_default=models.Value({}, models.JSONField()),
         blank=True,
-        db_comment="Lookups that a message must match; empty: everything",
+        db_comment="Lookups that an event must match; empty: every event",
     )
     delivery = models.TextField(
         _("delivery"),
@@ -177,9 +180,9 @@ class Subscription(models.Model):
     )
     on_failure = models.TextField(
         _("on failure"),
-        choices=OnFailure,
-        default=OnFailure.DEAD_LETTER,
-        db_default=OnFailure.DEAD_LETTER,
+        choices=[(each.value, text) for each, text in ON_FAILURE_TEXTS.items()],
+        default=OnFailure.DEAD_LETTER.value,
+        db_default=OnFailure.DEAD_LETTER.value,
         db_comment="What a failing transaction does to those behind it",
     )
     retry_delays = models.JSONField(
@@ -212,7 +215,7 @@ class Subscription(models.Model):
         _("expires after"),
         null=True,
         blank=True,
-        db_comment="A temporary subscription goes when nobody has used it for so long; null: it stays",
+        db_comment="A temporary subscription is removed when it was not used for so long; null: it stays",
     )
     missed = models.JSONField(
         _("missed offsets"),
@@ -222,7 +225,7 @@ class Subscription(models.Model):
         db_comment="What was dropped unread, by partition: [first, last] offset; null: nothing",
     )
     status_reason = models.TextField(
-        _("because"), default="", db_default="", blank=True, db_comment="Why it has this status, for people"
+        _("because"), default="", db_default="", blank=True, db_comment="Why it has this status"
     )
     status_changed_at = models.DateTimeField(_("since"), db_default=Now(), editable=False)
     created_at = models.DateTimeField(_("created"), db_default=Now(), editable=False)
@@ -235,7 +238,7 @@ class Subscription(models.Model):
         ordering = ["topic", "group_id"]
         permissions = [
             ("pause_subscription", _("Can pause and resume subscriptions")),
-            ("seek_subscription", _("Can move subscriptions in the log")),
+            ("seek_subscription", _("Can move the cursors of subscriptions")),
         ]
         constraints = [
             models.UniqueConstraint(fields=["topic", "group_id"], name="outbox_topic_subscriptions_topic_group"),
@@ -251,7 +254,8 @@ class Subscription(models.Model):
                 name="outbox_topic_subscriptions_delivery_known",
             ),
             models.CheckConstraint(
-                condition=Q(on_failure__in=OnFailure.values), name="outbox_topic_subscriptions_on_failure_known"
+                condition=Q(on_failure__in=[each.value for each in OnFailure]),
+                name="outbox_topic_subscriptions_on_failure_known",
             ),
         ]
 

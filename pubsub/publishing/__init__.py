@@ -1,1 +1,1 @@
-"""Publishing: an application's own rows, a model's changes, or what happens to a table whoever writes it."""
+"""Publishing: an application's own rows, a model's changes, or what happens to a table, whichever program writes it."""

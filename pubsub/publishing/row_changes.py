@@ -1,6 +1,5 @@
-"""The SQL of pubsub.operations: triggers that publish what happens to a table."""
+"""The SQL of pubsub.migration_operations: triggers that publish what happens to a table."""
 
-import difflib
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,11 +7,12 @@ from typing import Any
 
 import psycopg.sql
 
+from pubsub.db.sql import load
 from pubsub.errors import InvalidPublication
-from pubsub.sql import load
+from pubsub.suggest import hint
 
 VERSION = "v1"
-"""Of sql/publish_row_changes.sql. What an older version has installed goes on working beside it."""
+"""Of sql/publish_row_changes.sql. Triggers of an older version keep working beside it."""
 
 EVENTS = ("insert", "update", "delete")
 
@@ -26,23 +26,21 @@ _TRANSITION_TABLES = {
 @dataclass(frozen=True, kw_only=True)
 class Table:
     text: str
-    """Its name, as people know it."""
+    """Its name, for people."""
     quoted: str
-    """Its name, as a statement wants it."""
+    """Its name, for a statement."""
     columns: Mapping[str, str]
-    """By the names that may be used for them: a model's fields have up to three."""
+    """By the names that can be used for them: a model's field has up to three."""
     primary_key: Sequence[str]
 
     def column(self, name: str) -> str:
         if name not in self.columns:
-            nearest = difflib.get_close_matches(str(name), self.columns, n=1)
-            hint = f'Did you mean "{nearest[0]}"?' if nearest else f"There are: {', '.join(self.columns)}."
-            raise InvalidPublication(f'{self.text} has no column "{name}". {hint}')
+            raise InvalidPublication(f'{self.text} has no column "{name}". {hint(name, self.columns)}')
         return self.columns[name]
 
 
 def model_of_state(name: str, state: Any) -> Any:
-    """The model "app.Model" as the migrations have made it so far; none if the name is a table's."""
+    """The model "app.Model" in the migrations' state so far; None if the name is a table's."""
     app_label, _, model_name = name.partition(".")
     if not model_name or (app_label, model_name.lower()) not in state.models:
         return None
@@ -54,7 +52,7 @@ def table_of_model(model: Any) -> Table:
     name = meta.db_table
     return Table(
         text=name.replace('"', ""),
-        # Django's way to name a schema is to do the quoting oneself: "schema"."table".
+        # In Django a table in a schema is named with its quotes: "schema"."table".
         quoted=name if name.startswith('"') else quoted(name),
         columns={
             name: field.column
@@ -68,7 +66,7 @@ def table_of_model(model: Any) -> Table:
 def table_in_database(name: str, connection: Any) -> Table:
     for candidate in (quoted(name), ".".join(map(quoted, name.split(".", 1)))):
         with connection.cursor() as cursor:
-            cursor.execute(load("find_table"), {"table": candidate})
+            cursor.execute(load("publishing/find_table"), {"table": candidate})
             found, columns, primary_key = cursor.fetchone()
         if found:
             return Table(
@@ -95,7 +93,7 @@ class Triggers:
     payload: str | None
 
     def name(self, event: str, table: Table) -> str:
-        """By table and topic, so that two topics may hear of one table."""
+        """By table and topic, so that one table can be published to two topics."""
         digest = hashlib.sha256(f"{table.quoted}\n{self.topic}".encode()).hexdigest()[:10]
         return f"pubsub_{event}_{digest}_{VERSION}"
 
@@ -112,7 +110,8 @@ class Triggers:
     def installing_one(self, event: str, table: Table, path: str) -> str:
         name = self.name(event, table)
         kind, rows = _kind_and_rows(event, table)
-        return load("publish_row_changes").format(
+        return load(
+            "publishing/publish_row_changes",
             name=name,
             tag=f"${name}$",
             search_path=path,
@@ -130,12 +129,12 @@ class Triggers:
             new_row=self.published("new", table),
             old_row=self.published("old", table),
             condition=self.condition,
-            payload=self.payload or load("row_change_payload"),
+            payload=self.payload or load("publishing/row_change_payload"),
         )
 
     def published(self, row: str, table: Table) -> str:
-        """The row as jsonb, without what must not leave the table; null if there is no such row."""
-        row = f"to_jsonb({row}.*)"  # so said, it is not mistaken for a column of that name
+        """The row as jsonb, without excluded columns; null if there is no such row."""
+        row = f"to_jsonb({row}.*)"  # written like this it is not mistaken for a column of that name
         if self.fields is not None:
             wanted = _array(table.column(name) for name in self.fields)
             return (
@@ -153,7 +152,7 @@ def _kind_and_rows(event: str, table: Table) -> tuple[str, str]:
         return "'delete'", "old_rows AS old LEFT JOIN old_rows AS new ON false"
     if not table.primary_key:
         raise InvalidPublication(
-            f"{table.text} has no primary key, by which a new row would find its old one. Give it one, or publish "
+            f"{table.text} has no primary key, by which a new row is matched with its old one. Give it one, or publish "
             f'events=["insert", "delete"] only.'
         )
     first = quoted(table.primary_key[0])
@@ -163,7 +162,7 @@ def _kind_and_rows(event: str, table: Table) -> tuple[str, str]:
 
 
 def _text_of(kind: str, columns: Sequence[str]) -> str:
-    """Columns as one text: the new row's, unless it is gone."""
+    """Columns as one text: the new row's, or the old one's if it was deleted."""
     if not columns:
         return "NULL::text"
     new, old = (
@@ -176,7 +175,7 @@ def _text_of(kind: str, columns: Sequence[str]) -> str:
 
 
 def _schemas(connection: Any) -> list[str]:
-    """Those that the migration sees tables in, and so the ones of the outbox."""
+    """The schemas in which the migration sees tables, and so those of the outbox."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_schemas(false)::text[]")
         (schemas,) = cursor.fetchone()

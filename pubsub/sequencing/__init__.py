@@ -1,1 +1,1 @@
-"""From committed rows to a gapless log: numbering, who does it, and how the others are woken."""
+"""From committed rows to a gapless log: the sequencer, what is delayed, and how it wakes those that wait."""

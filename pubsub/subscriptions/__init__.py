@@ -1,1 +1,1 @@
-"""Who wants to hear what: handlers declared in code, and filters that the database evaluates."""
+"""Subscriptions: handlers declared in code, and filters that the database evaluates."""

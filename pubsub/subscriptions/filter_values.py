@@ -1,4 +1,4 @@
-"""What the lookups of a filter are compared with: as JSON writes it, and as the database reads what is stored."""
+"""The values of a filter's lookups: in JSON's form, and how the database reads stored ones."""
 
 import datetime as dt
 import functools
@@ -8,36 +8,36 @@ from decimal import Context, Decimal
 from typing import Any
 
 from pubsub.errors import InvalidEvent, InvalidSubscription
-from pubsub.payloads.encoding import check_text, to_json
+from pubsub.publishing.encode import check_text, to_json
 
 DECIMAL, TIME = "$decimal", "$time"
-"""How values that JSON has no type for are written in a filter that is JSON itself."""
+"""How values that JSON has no type for are written in a filter's text."""
 
 # Templates over {x}, the stored jsonb value, and {t}, the same as text.
 
-# A date and time with its offset, as Django writes it to JSON. What has this form can be cast without an error: only
-# the day may be too large for its month, so it is added apart.
+# A date and time with its offset, as Django writes it to JSON. A string of this form can be cast without an error,
+# except that the day may be too large for its month: so the day is added separately.
 INSTANT = (
     "CASE WHEN jsonb_typeof({x}) = 'string' AND {t} ~ "
-    "'^(?!0000)[0-9]{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
-    "([.][0-9]{{1,6}})?(Z|[+-](0[0-9]|1[0-4]):[0-5][0-9])$' THEN "
+    "'^(?!0000)[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+    "([.][0-9]{1,6})?(Z|[+-](0[0-9]|1[0-4]):[0-5][0-9])$' THEN "
     "(left({t}, 8) || '01' || substr({t}, 11))::timestamptz + (substr({t}, 9, 2)::integer - 1) * interval '24 hours' "
     "END"
 )
 
 # Django cuts a time to milliseconds in JSON: over {t} and {v}, the time that it is compared with, cut where {t} was.
-AS_WRITTEN = "CASE WHEN {t} ~ '[.][0-9]{{3}}(Z|[+-])' THEN date_trunc('milliseconds', {v}) ELSE {v} END"
+AS_WRITTEN = "CASE WHEN {t} ~ '[.][0-9]{3}(Z|[+-])' THEN date_trunc('milliseconds', {v}) ELSE {v} END"
 
 # Django writes decimals to JSON as strings, so that they stay exact.
 NUMERIC = (
     "CASE WHEN jsonb_typeof({x}) = 'number' THEN {t}::numeric "
     "WHEN jsonb_typeof({x}) = 'string' AND length({t}) <= 1000 "
-    "AND {t} ~ '^-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]{{1,3}})?$' THEN {t}::numeric END"
+    "AND {t} ~ '^-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]{1,3})?$' THEN {t}::numeric END"
 )
 
 
 def as_json(given: str, value: Any) -> Any:
-    """The value as JSON knows it. What JSON has no type for, and is not to be compared as a string, is tagged."""
+    """The value in JSON's form. A value that JSON has no type for, and that is no string, is tagged."""
     if isinstance(value, Mapping) and len(value) == 1 and isinstance(tagged := next(iter(value.values())), str):
         if TIME in value:
             return {TIME: as_time(given, tagged).isoformat()}

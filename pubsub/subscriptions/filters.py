@@ -1,18 +1,19 @@
-"""Filters: which events of a topic somebody wants, said in lookups, decided by the database.
+"""Filters: which events of a topic a subscriber gets, written as lookups, evaluated by the database.
 
 A filter becomes one SQL expression over the alias ``message`` (a row of outbox_message_t). It is true or false for
-every message, never null and never an error, whatever is in the payload: each comparison looks at the stored value's
-type first. Everything a user wrote travels as a parameter; the text of the expression is made of the pieces below.
+every event, never null and never an error, whatever is in the payload: each comparison looks at the stored value's
+type first. Everything a user wrote is a parameter; the text of the expression is made of the pieces below.
 """
 
-import difflib
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pubsub.db.sql import fill
 from pubsub.errors import InvalidSubscription
+from pubsub.suggest import hint, nearest
 
 from .filter_values import (
     AS_WRITTEN,
@@ -40,13 +41,13 @@ FOREIGN_LOOKUPS = (
     *("iexact", "icontains", "istartswith", "endswith", "iendswith", "range", "regex", "iregex", "has_key", "has_keys"),
     *("has_any_keys", "contained_by", "eq", "ne", "neq", "nin", "not_in", "like", "ilike"),
 )
-"""Known elsewhere and not here: taken for a key of the payload they would quietly match nothing."""
+"""Lookups of other libraries: taken for keys of the payload they would silently match nothing."""
 
 LONGEST = 100_000
 """Characters of a filter as JSON."""
 
 DEEPEST = 10
-"""Levels of `not`, `any` and `all` in one another."""
+"""How deep `not`, `any` and `all` may be nested."""
 
 CONNECTIVES = ("not", "any", "all")
 
@@ -55,21 +56,21 @@ CONNECTIVES = ("not", "any", "all")
 class Filter:
     """A filter that the database can evaluate.
 
-    >>> chosen = compile({"type": "order.created", "payload__total__gte": 100})
-    >>> chosen.text
+    >>> wanted = compile({"type": "order.created", "payload__total__gte": 100})
+    >>> wanted.text
     '{"payload__total__gte":100,"type":"order.created"}'
     >>> compile({"key__in": [1, 2], "type__startswith": "order."}).sql
     '((message.key = ANY (%(where_0)s::text[])) IS TRUE) AND (starts_with(message.type, %(where_1)s::text)) IS TRUE'
     """
 
     text: str
-    """The filter as JSON, the same for all that mean the same conditions; ``compile(json.loads(text))`` is equal."""
+    """The filter as JSON, the same for all that have the same conditions; ``compile(json.loads(text))`` is equal."""
     sql: str = field(compare=False)
     """An expression over ``message``, with named parameters."""
     parameters: Mapping[str, Any] = field(compare=False)
 
     def named(self, prefix: str) -> "Filter":
-        """The same with other names of parameters, so that several stand in one statement.
+        """The same with other names of parameters, so that several fit into one statement.
 
         >>> compile({"key": 1}).named("second").parameters
         {'second_0': '1'}
@@ -84,15 +85,15 @@ class Filter:
 
     @property
     def is_trivial(self) -> bool:
-        """Whether it lets everything pass."""
+        """Whether every event passes."""
         return self.text == "{}"
 
 
 def compile(where: Mapping[str, Any] | None) -> Filter:
-    """Makes a filter of lookups, all of which must hold; none let everything pass.
+    """A filter from lookups, all of which must hold; without any, every event passes.
 
     A lookup is a field, ``type``, ``key``, ``host_id``, ``user_id``, ``created_at``, ``payload`` or ``metadata``, for
-    the last two a path into them, and how to compare: ``exact`` (if nothing is said), ``in``, ``contains``,
+    the last two a path into them, and how to compare: ``exact`` (the default), ``in``, ``contains``,
     ``startswith``, ``gt``, ``gte``, ``lt``, ``lte``, ``isnull``. The key ``not`` takes lookups that must not all hold;
     ``any`` takes a list of such mappings, one of which must hold, ``all`` one of which each must.
 
@@ -113,8 +114,8 @@ def compile(where: Mapping[str, Any] | None) -> Filter:
     text = canonical_text(canonical)
     if len(text) > LONGEST:
         raise InvalidSubscription(
-            f"where has {len(text):,} characters as JSON; at most {LONGEST:,} are allowed. Put what the events have in "
-            f"common into a field of theirs, and filter by that."
+            f"where has {len(text):,} characters as JSON; at most {LONGEST:,} are allowed. Publish what events have "
+            f"in common as a field, and filter by that."
         )
     return Filter(text=text, sql=sql, parameters=parameters)
 
@@ -149,7 +150,7 @@ def _all(where: Any, add: Add, depth: int) -> tuple[dict[str, Any], str]:
 def _not_empty(name: str, where: Any, add: Add, depth: int) -> tuple[dict[str, Any], str]:
     canonical, sql = _all(where, add, depth + 1)
     if not canonical:
-        raise InvalidSubscription(f'where has an empty mapping in "{name}", which lets everything pass; leave it out.')
+        raise InvalidSubscription(f'where has an empty mapping in "{name}", which matches every event; leave it out.')
     return canonical, sql
 
 
@@ -172,15 +173,13 @@ class _Lookup:
         self.given = name
         self.field, *path = name.split("__")
         if self.field not in FIELDS:
-            raise InvalidSubscription(
-                f'where has no field "{self.field}". {_hint(self.field, (*FIELDS, *CONNECTIVES))}'
-            )
+            raise InvalidSubscription(f'where has no field "{self.field}". {hint(self.field, (*FIELDS, *CONNECTIVES))}')
         self.lookup = "exact"
         if path and path[-1] in LOOKUPS:
             self.lookup = path.pop()
         self._check_path(path)
         self.path = path
-        # Without a needless "exact": it is needed only behind a key that is called like a lookup.
+        # Without a redundant "exact": it is needed only behind a key with the name of a lookup.
         explicit = [self.lookup] if self.lookup != "exact" or (path and _looks_like_lookup(path[-1])) else []
         self.name = "__".join([self.field, *path, *explicit])
 
@@ -189,19 +188,19 @@ class _Lookup:
             return
         last = path[-1]
         if self.field not in JSON_FIELDS:
-            raise InvalidSubscription(f'"{self.given}": {self.field} has no lookup "{last}". {_hint(last, LOOKUPS)}')
+            raise InvalidSubscription(f'"{self.given}": {self.field} has no lookup "{last}". {hint(last, LOOKUPS)}')
         if "" in path:
             raise InvalidSubscription(f'"{self.given}" has an empty key between its double underscores.')
         if _looks_like_lookup(last) and not self.given.endswith(f"__{last}__{self.lookup}"):
             raise InvalidSubscription(
-                f'"{self.given}": there is no lookup "{last}". {_hint(last, LOOKUPS)} For a key of that name write '
+                f'"{self.given}": there is no lookup "{last}". {hint(last, LOOKUPS)} For a key of that name write '
                 f'"{self.given}__exact".'
             )
         for key in path:
             storable(self.given, key)
 
     def compile(self, value: Any, add: Add) -> tuple[Any, str]:
-        """The value as it stands in the canonical text, and the condition, which is never null."""
+        """The value as in the canonical text, and the condition, which is never null."""
         if self.lookup == "isnull":
             if not isinstance(value, bool):
                 raise InvalidSubscription(f'"{self.given}" must be True or False, not {value!r}.')
@@ -222,7 +221,7 @@ class _Lookup:
             raise InvalidSubscription(f'"{self.given}" must be a list of values, not {values!r}.')
         items = list(values)
         if not items:
-            raise InvalidSubscription(f'"{self.given}" is an empty list, which would let nothing pass.')
+            raise InvalidSubscription(f'"{self.given}" is an empty list, which no event would match.')
         if None in items and self.field in TIME_FIELDS:
             raise InvalidSubscription(f'"{self.given}": {self.field} is never null.')
         checked = {
@@ -239,7 +238,7 @@ class _Lookup:
         return canonical, f"({' OR '.join(conditions)})"
 
     def _checked(self, value: Any) -> Any:
-        """The value as JSON has it, if it can be compared like this."""
+        """The value in JSON's form, if it can be compared like this."""
         if self.field in TIME_FIELDS:
             if self.lookup in _NOT_OF_TIMES:
                 raise InvalidSubscription(f'"{self.given}": a time cannot be compared by "{self.lookup}".')
@@ -259,14 +258,14 @@ class _Lookup:
     def _checked_text(self, value: Any) -> str:
         if isinstance(value, str):
             return storable(self.given, str(value))
-        # Ids are kept as text, and publish() takes these for them. The order of numbers is not that of their texts.
+        # Ids are stored as text, and publish() accepts these. Numbers are not ordered like their texts.
         if isinstance(value, int | uuid.UUID) and not isinstance(value, bool) and self.lookup in ("exact", "in"):
             return str(value)
         raise InvalidSubscription(f'"{self.given}" must be a string, as {self.field} is text, not {value!r}.')
 
     def _is_null(self, add: Add) -> str:
         if self.field in JSON_FIELDS:
-            # What is absent and what is null are the same to who asks for a value.
+            # Absent and null mean the same: there is no value.
             return f"(coalesce(jsonb_typeof({self._stored(add)}), 'null') = 'null')"
         return f"(message.{self.field} IS NULL)"
 
@@ -292,10 +291,10 @@ class _Lookup:
         tag = tag_of(value)
         if tag:
             if tag == TIME:
-                found, wanted = INSTANT, AS_WRITTEN.format(t=text, v=f"{add(value[tag])}::timestamptz")
+                found, wanted = INSTANT, fill(AS_WRITTEN, t=text, v=f"{add(value[tag])}::timestamptz")
             else:
                 found, wanted = NUMERIC, f"{add(value[tag])}::numeric"
-            return f"{found.format(x=stored, t=text)} {ORDERINGS.get(self.lookup, '=')} {wanted}"
+            return f"{fill(found, x=stored, t=text)} {ORDERINGS.get(self.lookup, '=')} {wanted}"
         if self.lookup == "exact":
             return f"{stored} = {add(canonical_text(value))}::jsonb"
         if self.lookup == "contains":
@@ -312,7 +311,7 @@ class _Lookup:
 
 def _looks_like_lookup(key: str) -> bool:
     long = [name for name in LOOKUPS if len(name) > 4]
-    return key in LOOKUPS or key in FOREIGN_LOOKUPS or bool(difflib.get_close_matches(key, long, n=1, cutoff=0.85))
+    return key in LOOKUPS or key in FOREIGN_LOOKUPS or nearest(key, long, cutoff=0.85) is not None
 
 
 def _compare_text(stored: str, lookup: str, mark: str) -> str:
@@ -322,8 +321,3 @@ def _compare_text(stored: str, lookup: str, mark: str) -> str:
         return f"strpos({stored}, {mark}::text) > 0"
     # By code points: the same everywhere, and right for dates and times of one format.
     return f'{stored} {ORDERINGS.get(lookup, "=")} {mark}::text COLLATE "C"'
-
-
-def _hint(given: str, known: Iterable[str]) -> str:
-    nearest = difflib.get_close_matches(given, list(known), n=1)
-    return f'Did you mean "{nearest[0]}"?' if nearest else f"There are: {', '.join(known)}."

@@ -3,7 +3,7 @@
 from django import template
 from django.utils.formats import number_format
 
-from pubsub.observing import problems
+from pubsub.monitoring import problems
 
 register = template.Library()
 

@@ -1,1 +1,1 @@
-"""Topics: found by name or by pattern, and what each of them can be told."""
+"""Topics: found by name or by pattern, and the options of each."""

@@ -8,8 +8,8 @@ by a run that was killed, and goes with the next one.
 """
 
 from .manifest import Archive, Piece, PieceFile, TopicArchive
-from .reading import read_archive, read_both
-from .writing import Archived, archive_topic
+from .read import read_archive, read_both
+from .write import Archived, archive_topic
 
 __all__ = [
     "Archive",

@@ -77,9 +77,9 @@ class Folder:
         self._files.delete(self._path(path), True)
 
     def size(self, path: str) -> int | None:
-        """In bytes; null where there is no such file."""
-        place = self._path(path)
-        return int(self._files.getFileStatus(place).getLen()) if self._files.exists(place) else None
+        """In bytes; None if there is no such file."""
+        file = self._path(path)
+        return int(self._files.getFileStatus(file).getLen()) if self._files.exists(file) else None
 
     def sha256(self, path: str) -> str:
         stream = self._files.open(self._path(path))
@@ -89,13 +89,13 @@ class Folder:
             stream.close()
 
     def settle(self, paths: Iterable[str]) -> None:
-        """Sees to it that files, and their names, are on the disk. Other file systems say so by themselves."""
+        """Make sure that files, and their names, are on the disk. Other file systems do so by themselves."""
         if not self.is_local:
             return
         root = Path(self._path("").toUri().getPath())
-        places = [root / path for path in paths]
-        for place in [*places, *{above for each in places for above in each.relative_to(root).parents}]:
-            number = os.open(root / place, os.O_RDONLY)
+        files = [root / path for path in paths]
+        for each in [*files, *{above for file in files for above in file.relative_to(root).parents}]:
+            number = os.open(root / each, os.O_RDONLY)
             try:
                 os.fsync(number)
             finally:

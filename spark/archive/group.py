@@ -3,33 +3,28 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.db import connections, transaction
+from django.db import connections
 
-from ...models import Status, Subscription
-from ..errors import ArchiveBusy
-from ..statements import statement
-
-FAMILY = 0x70756274
-"""Of the advisory locks by which archiving runs once at a time."""
+from pubsub.db.locks import archiving, held_by_session
+from pubsub.db.transactions import read_committed
+from pubsub.models import Status, Subscription
+from pubsub.spark.cursors import move_group
+from pubsub.spark.errors import ArchiveBusy
 
 
 @contextmanager
 def alone(group: str, topic_id: int, using: str) -> Iterator[None]:
-    """Nobody else archives this topic for the group meanwhile; raises :class:`ArchiveBusy` if somebody does."""
-    lock = f"hashtext('{topic_id} ' || %s) # {FAMILY}"
-    with connections[using].cursor() as cursor:
-        cursor.execute(f"SELECT pg_try_advisory_lock({lock})", [group])
-        if not cursor.fetchone()[0]:
-            raise ArchiveBusy(f'Somebody is archiving for the group "{group}" at this moment. Wait for that run.')
-        try:
-            yield
-        finally:
-            cursor.execute(f"SELECT pg_advisory_unlock({lock})", [group])
+    """Archiving of this topic for the group runs once at a time; raises :class:`ArchiveBusy` if it runs already."""
+    with connections[using].cursor() as cursor, held_by_session(cursor, archiving(group, topic_id)) as is_alone:
+        if not is_alone:
+            raise ArchiveBusy(f'Another run is archiving for the group "{group}". Wait until it has finished.')
+        yield
 
 
 def subscribe(group: str, topic_id: int, next_offset: int, using: str) -> None:
     """Makes the subscription where there is none; raises :class:`ArchiveBusy` where it does not count."""
-    _place(group, topic_id, next_offset, using, subscribe=True)
+    with read_committed(using) as cursor:
+        move_group(cursor, group, {topic_id: next_offset}, subscribe=True)
     found = Subscription.objects.using(using).select_related("topic").get(topic_id=topic_id, group_id=group)
     if found.status != Status.ACTIVE:
         raise ArchiveBusy(
@@ -41,16 +36,5 @@ def subscribe(group: str, topic_id: int, next_offset: int, using: str) -> None:
 
 def move_to(group: str, topic_id: int, next_offset: int, using: str) -> None:
     """Everything before this offset is archived: retention may drop it."""
-    _place(group, topic_id, next_offset, using)
-
-
-def _place(group: str, topic_id: int, next_offset: int, using: str, *, subscribe: bool = False) -> None:
-    parameters: dict[str, str | int] = {"group": group, "topic_id": topic_id, "next_offset": next_offset}
-    with transaction.atomic(using=using), connections[using].cursor() as cursor:
-        if not connections[using].savepoint_ids:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        # Nobody numbers meanwhile, as the place in all partitions must mean one moment.
-        cursor.execute("SELECT FROM log_sequencer WHERE id = 1 FOR UPDATE")
-        if subscribe:
-            cursor.execute(statement("archive_subscribe"), parameters)
-        cursor.execute(statement("archive_place"), parameters)
+    with read_committed(using) as cursor:
+        move_group(cursor, group, {topic_id: next_offset})

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from ..errors import ArchiveBroken
+from pubsub.spark.errors import ArchiveBroken
+
 from .folder import Folder
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Archive:
 
 
 def replacement(piece: Piece, every: Sequence[Piece]) -> Piece | None:
-    """The larger one that has taken a piece's place."""
+    """The larger piece that has replaced this one."""
     for other in every:
         if other.first <= piece.first and other.last >= piece.last and other.count > piece.count:
             return other

@@ -4,12 +4,12 @@
 ['archive', 'audit', 'dead_letters']
 """
 
-from .job import Asked, Found, Job
+from .job import JobRequest, JobResult, SparkJob
 
-__all__ = ["Asked", "Found", "Job", "jobs"]
+__all__ = ["JobRequest", "JobResult", "SparkJob", "jobs"]
 
 
-def jobs() -> dict[str, Job]:
+def jobs() -> dict[str, SparkJob]:
     """All jobs by name. None of them needs Spark before it runs."""
     from . import archive, audit, dead_letters, funnel, latency, replay, report, skew, snapshot, throughput
 

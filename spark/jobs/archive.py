@@ -2,10 +2,11 @@
 
 from argparse import ArgumentParser
 
-from ..archive.writing import RANGE_SIZE, TOGETHER, archive_topic, would_archive
-from ..errors import InvalidRead
-from ..ranges import extents
-from .job import Asked, Found, Job
+from pubsub.spark.archive.write import RANGE_SIZE, TOGETHER, archive_topic, would_archive
+from pubsub.spark.errors import InvalidRead
+from pubsub.spark.ranges import extents
+
+from .job import JobRequest, JobResult, SparkJob
 
 SCHEMA = "topic string, what string, first bigint, last bigint, files int, bytes bigint, events bigint"
 
@@ -29,28 +30,28 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what would be archived, and do nothing")
 
 
-def run(asked: Asked) -> Found:
-    options = asked.options
+def run(request: JobRequest) -> JobResult:
+    options = request.options
     size, root = options.get("range_size", RANGE_SIZE), options.get("to")
     if not root:
-        raise InvalidRead("Say to which folder the log is archived.")
+        raise InvalidRead("Name the folder to which the log is archived: --to DIR.")
     rows: list[tuple[object, ...]] = []
     notes = []
-    for topic in asked.topics or [extent.topic for extent in extents(None, asked.using)]:
-        asked.say(f"Archiving {topic}")
+    for topic in request.topics or [extent.topic for extent in extents(None, request.using)]:
+        request.say(f"Archiving {topic}")
         if options.get("dry_run"):
-            pieces = would_archive(asked.session, root, topic, range_size=size, using=asked.using)
+            pieces = would_archive(request.session, root, topic, range_size=size, using=request.using)
             rows += [(topic, "to be archived", each.first, each.last, None, None, each.count) for each in pieces]
             continue
         done = archive_topic(
-            asked.session,
+            request.session,
             root,
             topic,
             group=options.get("group", "archive"),
             range_size=size,
             together=max(2, options.get("together", TOGETHER)),
             allow_gap=options.get("allow_gap", False),
-            using=asked.using,
+            using=request.using,
         )
         for what, some in (("archived", done.pieces), ("put together", done.merged)):
             rows += [(topic, what, each.first, each.last, len(each.files), each.bytes, each.count) for each in some]
@@ -58,10 +59,10 @@ def run(asked: Asked) -> Found:
             notes.append(f"{topic}: offsets {done.first} to {done.last} are archived.")
     if options.get("dry_run"):
         notes.append("This was a dry run: nothing was changed.")
-    return Found(frame=asked.session.createDataFrame(rows, SCHEMA), chart="events", notes=notes)
+    return JobResult(frame=request.session.createDataFrame(rows, SCHEMA), chart="events", notes=notes)
 
 
-JOB = Job(
+JOB = SparkJob(
     name="archive",
     help="the log to Parquet, by topic and date, exactly once",
     run=run,

@@ -4,11 +4,12 @@ from argparse import ArgumentParser
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ..ranges import Extent, LogRange, extents
-from ..readers import read_cursors
-from .job import Asked, Found, Job
+from pubsub.spark.audit_problem import AuditProblem
+from pubsub.spark.ranges import Extent, LogRange, extents
+from pubsub.spark.readers import read_cursors
+
+from .job import JobRequest, JobResult, SparkJob
 from .pieces import read_pieces
-from .problem import Problem
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,17 +27,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--archive", metavar="DIR", help="an archive of the log, to be compared with it")
 
 
-def run(asked: Asked) -> Found:
-    known = extents(asked.topics or None, asked.using)
-    ranges = [extent.range(asked.start, asked.end) for extent in known]
-    asked.say("Looking through the log")
-    problems = [*_of_entries(asked, ranges), *_of_cursors(asked, known)]
-    if archive := asked.options.get("archive"):
-        from ..archive.auditing import compare
+def run(request: JobRequest) -> JobResult:
+    known = extents(request.topics or None, request.using)
+    ranges = [extent.range(request.start, request.end) for extent in known]
+    request.say("Looking through the log")
+    problems = [*_of_entries(request, ranges), *_of_cursors(request, known)]
+    if archive := request.options.get("archive"):
+        from pubsub.spark.archive.audit import compare
 
-        problems += compare(asked.session, archive, ranges, using=asked.using, say=asked.say)
+        problems += compare(request.session, archive, ranges, using=request.using, say=request.say)
     # What retention has dropped meanwhile is no gap.
-    oldest = {extent.topic: extent.oldest for extent in extents([each.topic for each in ranges], asked.using)}
+    oldest = {extent.topic: extent.oldest for extent in extents([each.topic for each in ranges], request.using)}
     problems = sorted({found for found in problems if found.problem != "gap" or found.last >= oldest[found.topic]})
     rows = [
         (found.topic, found.problem, found.detail, found.first, found.last, found.last - found.first + 1)
@@ -44,8 +45,8 @@ def run(asked: Asked) -> Found:
     ]
     wrong = {found.topic for found in problems}
     rows += [(r.topic, "none", "", r.first, r.last, r.count) for r in ranges if r.topic not in wrong]
-    return Found(
-        frame=asked.session.createDataFrame(rows, SCHEMA),
+    return JobResult(
+        frame=request.session.createDataFrame(rows, SCHEMA),
         chart="offsets",
         notes=[
             f"{r.topic}: offsets {r.first} to {r.last} are whole." for r in ranges if r.topic not in wrong and r.count
@@ -54,12 +55,12 @@ def run(asked: Asked) -> Found:
     )
 
 
-def _of_entries(asked: Asked, ranges: list[LogRange]) -> Iterable[Problem]:
+def _of_entries(request: JobRequest, ranges: list[LogRange]) -> Iterable[AuditProblem]:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     names = {each.topic_id: each.topic for each in ranges}
-    entries = read_pieces(asked.session, "audited_entries", ranges, using=asked.using)
+    entries = read_pieces(request.session, "audited_entries", ranges, using=request.using)
     entries = entries.withColumn("chunk", f.floor(f.col("c_offset") / CHUNK)).persist()
     try:
         course = Window.partitionBy("topic_id", "chunk").orderBy("c_offset", "position")
@@ -79,12 +80,12 @@ def _of_entries(asked: Asked, ranges: list[LogRange]) -> Iterable[Problem]:
         ):
             for row in _first_ones(pairs.filter(condition)):
                 if name == "gap":
-                    yield Problem(
+                    yield AuditProblem(
                         topic=names[row.topic_id], problem=name, first=row.offset_before + 1, last=row.c_offset - 1
                     )
                 else:
                     detail = f"position {row.position} after {row.position_before}" if name == "order" else ""
-                    yield Problem(
+                    yield AuditProblem(
                         topic=names[row.topic_id], problem=name, first=row.c_offset, last=row.c_offset, detail=detail
                     )
         pairs.unpersist()
@@ -105,9 +106,9 @@ def _of_entries(asked: Asked, ranges: list[LogRange]) -> Iterable[Problem]:
         expected, position = each.first, 0
         for row in (row for row in chunks if row.topic_id == each.topic_id):
             if row.first > expected:
-                yield Problem(topic=each.topic, problem="gap", first=expected, last=row.first - 1)
+                yield AuditProblem(topic=each.topic, problem="gap", first=expected, last=row.first - 1)
             if row.first_position <= position:
-                yield Problem(
+                yield AuditProblem(
                     topic=each.topic,
                     problem="order",
                     first=row.first,
@@ -116,18 +117,18 @@ def _of_entries(asked: Asked, ranges: list[LogRange]) -> Iterable[Problem]:
                 )
             expected, position = row.last + 1, row.last_position
         if expected <= each.last:
-            yield Problem(topic=each.topic, problem="gap", first=expected, last=each.last)
+            yield AuditProblem(topic=each.topic, problem="gap", first=expected, last=each.last)
 
 
 def _first_ones(frame: "DataFrame") -> Iterable[Any]:
     return frame.orderBy("topic_id", "c_offset").limit(MOST_NAMED).collect()
 
 
-def _of_cursors(asked: Asked, known: list[Extent]) -> Iterable[Problem]:
+def _of_cursors(request: JobRequest, known: list[Extent]) -> Iterable[AuditProblem]:
     """No group can have passed what is not there."""
-    for row in read_cursors(asked.session, using=asked.using).filter("next_offset > tip + 1").collect():
+    for row in read_cursors(request.session, using=request.using).filter("next_offset > tip + 1").collect():
         if row.topic in {extent.topic for extent in known}:
-            yield Problem(
+            yield AuditProblem(
                 topic=row.topic,
                 problem="cursor beyond the tip",
                 first=row.next_offset,
@@ -136,7 +137,7 @@ def _of_cursors(asked: Asked, known: list[Extent]) -> Iterable[Problem]:
             )
 
 
-JOB = Job(
+JOB = SparkJob(
     name="audit",
     help="gaps, duplicates, order, lost messages, cursors beyond the tip; archive against log",
     run=run,

@@ -3,8 +3,9 @@
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING
 
-from ..readers import read_dead_letters
-from .job import Asked, Found, Job
+from pubsub.spark.readers import read_dead_letters
+
+from .job import JobRequest, JobResult, SparkJob
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -24,17 +25,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run(asked: Asked) -> Found:
+def run(request: JobRequest) -> JobResult:
     from pyspark.sql import functions as f
 
-    by = asked.options.get("by") or USUAL
-    letters = read_dead_letters(asked.session, using=asked.using)
-    if asked.topics:
-        letters = letters.filter(f.col("topic").isin(*asked.topics))
-    if asked.since:
-        letters = letters.filter(f.col("created_at") >= f.lit(asked.since))
-    if asked.until:
-        letters = letters.filter(f.col("created_at") < f.lit(asked.until))
+    by = request.options.get("by") or USUAL
+    letters = read_dead_letters(request.session, using=request.using)
+    if request.topics:
+        letters = letters.filter(f.col("topic").isin(*request.topics))
+    if request.since:
+        letters = letters.filter(f.col("created_at") >= f.lit(request.since))
+    if request.until:
+        letters = letters.filter(f.col("created_at") < f.lit(request.until))
     is_open = f.col("state").isin("dead", "retrying", "parked")
     frame = (
         letters.groupBy(*(_dimension(name) for name in dict.fromkeys(by)))
@@ -49,7 +50,7 @@ def run(asked: Asked) -> Found:
         )
         .orderBy(*(["hour"] if "hour" in by else ["day"] if "day" in by else []), f.desc("letters"), *by)
     )
-    return Found(frame=frame, chart="letters")
+    return JobResult(frame=frame, chart="letters")
 
 
 def _dimension(name: str) -> "Column":
@@ -64,7 +65,7 @@ def _dimension(name: str) -> "Column":
     }.get(name, f.col(name))
 
 
-JOB = Job(
+JOB = SparkJob(
     name="dead_letters",
     help="failed events by group, exception and handler, first and last seen",
     run=run,

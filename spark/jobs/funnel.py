@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from .job import Asked, Found, Job
+from .job import JobRequest, JobResult, SparkJob
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -22,16 +22,16 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run(asked: Asked) -> Found:
+def run(request: JobRequest) -> JobResult:
     from pyspark.sql import functions as f
 
-    events = asked.log().select("topic", "c_offset", "type", "created_at", f.coalesce("key", "host_id").alias("key"))
+    events = request.log().select("topic", "c_offset", "type", "created_at", f.coalesce("key", "host_id").alias("key"))
     events = events.filter("key IS NOT NULL")
-    steps = asked.options.get("steps")
+    steps = request.options.get("steps")
     return (
-        Found(frame=_through(events, steps), chart="keys")
+        JobResult(frame=_through(events, steps), chart="keys")
         if steps
-        else Found(frame=_from_one_to_next(events), chart="times")
+        else JobResult(frame=_from_one_to_next(events), chart="times")
     )
 
 
@@ -100,7 +100,7 @@ def _percentiles() -> list["Column"]:
     return [f.percentile_approx("taken_s", share).alias(name) for name, share in PERCENTILES.items()]
 
 
-JOB = Job(
+JOB = SparkJob(
     name="funnel",
     help="how keys get from one type of event to the next, and how fast",
     run=run,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import DEFAULT_DB_ALIAS
 
-from ..readers import read_log
+from pubsub.spark.readers import read_log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class JobRequest:
     """One run of a job: on what, and with which options of its own."""
 
     session: "SparkSession"
@@ -49,7 +49,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class JobResult:
     """What a job has found out."""
 
     frame: "DataFrame"
@@ -61,16 +61,16 @@ class Found:
     parameters: Mapping[str, str] = field(default_factory=dict)
     """What is saved along with what was asked."""
     problems: Sequence[str] = ()
-    """What should not be: the command's exit code tells that there are any."""
+    """What is wrong. The command's exit code is 1 if there is anything."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class SparkJob:
     """Something that Spark can work out."""
 
     name: str
     help: str
-    run: Callable[[Asked], Found]
+    run: Callable[[JobRequest], JobResult]
     add_arguments: Callable[[ArgumentParser], None] = lambda parser: None
     by_offset: bool = False
     """Whether a range of offsets of one topic can be asked for."""

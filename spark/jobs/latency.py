@@ -1,6 +1,6 @@
 """From publishing until a group has passed the event, as far as the database knows.
 
-Nobody writes down when an event was passed: a cursor is one row that moves. What is noted, every half minute or so, is
+When an event was passed is not recorded: a cursor is one row that moves. What is recorded, every half minute or so, is
 how many events a group has passed (`outbox_samples`, kept for two days). The n-th event of a topic was then passed
 between the last moment at which fewer than n were, and the first at which n or more were, if the group takes a topic's
 partitions about alike. So each event's latency lies between two known numbers, and so do the percentiles.
@@ -9,11 +9,12 @@ partitions about alike. So each event's latency lies between two known numbers, 
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from ..connection import jdbc_options
-from ..ranges import LogRange, extents
-from ..readers import read_ranges
-from ..statements import statement
-from .job import Asked, Found, Job
+from pubsub.db.sql import load
+from pubsub.spark.connection import jdbc_options
+from pubsub.spark.ranges import LogRange, extents
+from pubsub.spark.readers import read_ranges
+
+from .job import JobRequest, JobResult, SparkJob
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -24,10 +25,10 @@ TOO_EARLY = "No group has been seen to pass events yet: consumers look every hal
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
-def run(asked: Asked) -> Found:
+def run(request: JobRequest) -> JobResult:
     from pyspark.sql import functions as f
 
-    courses = _courses(asked).persist()
+    courses = _courses(request).persist()
     try:
         passed = {
             row.topic: (row.first, row.last)
@@ -42,31 +43,31 @@ def run(asked: Asked) -> Found:
                 first=max(extent.oldest, passed[extent.topic][0]),
                 last=min(extent.tip, passed[extent.topic][1]),
             )
-            for extent in extents(asked.topics or None, asked.using)
+            for extent in extents(request.topics or None, request.using)
             if extent.topic in passed
         ]
-        events = read_ranges(asked.session, [each for each in ranges if each.count > 0], using=asked.using)
-        events = _in_time(events.select("topic", "c_offset", "created_at"), asked.since, asked.until)
+        events = read_ranges(request.session, [each for each in ranges if each.count > 0], using=request.using)
+        events = _in_time(events.select("topic", "c_offset", "created_at"), request.since, request.until)
         frame = _measured(events, courses).persist()
         is_empty = frame.count() == 0  # now, while the courses are at hand
     finally:
         courses.unpersist()
-    return Found(
+    return JobResult(
         frame=frame,
         chart="p95_at_most_s",
         notes=[TOO_EARLY if is_empty else PRECISION],
     )
 
 
-def _courses(asked: Asked) -> "DataFrame":
+def _courses(request: JobRequest) -> "DataFrame":
     """Which events each group passed between which two moments. It may have been moved back: the first time counts."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    options = jdbc_options(asked.using) | {"dbtable": f"({statement('group_courses')}) AS rows", "fetchsize": "5000"}
-    samples = asked.session.read.format("jdbc").options(**options).load()
-    if asked.topics:
-        samples = samples.filter(f.col("topic").isin(*asked.topics))
+    options = jdbc_options(request.using) | {"dbtable": f"({load('spark/group_courses')}) AS rows", "fetchsize": "5000"}
+    samples = request.session.read.format("jdbc").options(**options).load()
+    if request.topics:
+        samples = samples.filter(f.col("topic").isin(*request.topics))
     course = Window.partitionBy("topic", "group_id").orderBy("taken_at")
     before = course.rowsBetween(Window.unboundedPreceding, -1)
     return samples.select(
@@ -124,4 +125,4 @@ def _in_time(events: "DataFrame", since: dt.datetime | None, until: dt.datetime 
     return events.filter(f.col("created_at") < f.lit(until)) if until else events
 
 
-JOB = Job(name="latency", help="from publishing until a group has passed the event, in percentiles", run=run)
+JOB = SparkJob(name="latency", help="from publishing until a group has passed the event, in percentiles", run=run)

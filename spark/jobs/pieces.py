@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..connection import jdbc_options
-from ..planning import BY_INDEX
-from ..ranges import LogRange
-from ..readers import RANGE_SIZE
-from ..statements import statement
+from pubsub.db.sql import load
+from pubsub.spark.connection import jdbc_options
+from pubsub.spark.plan import BY_INDEX
+from pubsub.spark.ranges import LogRange
+from pubsub.spark.readers import RANGE_SIZE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 def read_pieces(
     session: "SparkSession", name: str, ranges: Sequence[LogRange], *, using: str, size: int = RANGE_SIZE
 ) -> "DataFrame":
-    """The rows of `spark/sql/NAME.sql` in these ranges. What is not there, is not there: nobody complains."""
+    """The rows of `spark/sql/NAME.sql` in these ranges. Missing offsets are no error."""
     options = jdbc_options(using, session=BY_INDEX) | {"fetchsize": "5000"}
     pieces = [piece for each in ranges for piece in each.split(size)]
     return session.read.jdbc(
         options.pop("url"),
-        f"({statement(name)}) AS log",
+        f"({load(f'spark/{name}')}) AS log",
         predicates=[
             f"topic_id = {piece.topic_id} AND c_offset BETWEEN {piece.first} AND {piece.last}" for piece in pieces
         ]

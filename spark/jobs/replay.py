@@ -2,9 +2,10 @@
 
 from argparse import ArgumentParser
 
-from ..archive.replaying import Chosen, check_group, chosen_events, replay
-from ..errors import InvalidRead
-from .job import Asked, Found, Job
+from pubsub.spark.archive.replay import ReplayRequest, archived_events, check_group, replay
+from pubsub.spark.errors import InvalidRead
+
+from .job import JobRequest, JobResult, SparkJob
 
 SCHEMA = "topic string, group string, type string, first bigint, last bigint, events bigint"
 
@@ -20,27 +21,27 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="say what would be published, and publish nothing")
 
 
-def run(asked: Asked) -> Found:
+def run(request: JobRequest) -> JobResult:
     from pyspark.sql import functions as f
 
-    if len(asked.topics) != 1:
+    if len(request.topics) != 1:
         raise InvalidRead("A replay is of one topic: name it by --topic.")
-    options = asked.options
-    chosen = Chosen(
-        topic=asked.topics[0],
+    options = request.options
+    wanted = ReplayRequest(
+        topic=request.topics[0],
         group=options.get("to_group") or "",
-        start=asked.start,
-        end=asked.end,
-        since=asked.since,
-        until=asked.until,
+        start=request.start,
+        end=request.end,
+        since=request.since,
+        until=request.until,
         keys=tuple(options.get("key") or ()),
         types=tuple(options.get("type") or ()),
     )
     root = options["root"]
-    check_group(chosen, asked.using)
+    check_group(wanted, request.using)
     frame = (
-        chosen_events(asked.session, root, chosen)
-        .groupBy("topic", f.lit(chosen.group).alias("group"), "type")
+        archived_events(request.session, root, wanted)
+        .groupBy("topic", f.lit(wanted.group).alias("group"), "type")
         .agg(f.min("c_offset").alias("first"), f.max("c_offset").alias("last"), f.count("*").alias("events"))
         .orderBy("topic", "type")
     )
@@ -48,20 +49,20 @@ def run(asked: Asked) -> Found:
         notes = ["This was a dry run: nothing was published."]
     else:
         done = replay(
-            asked.session,
+            request.session,
             root,
-            chosen,
+            wanted,
             again=options.get("again", False),
-            reached=lambda events: asked.say(f"{events:,} events published"),
-            using=asked.using,
+            reached=lambda events: request.say(f"{events:,} events published"),
+            using=request.using,
         )
-        notes = [f"{done.events:,} events were published to {chosen.group}."]
+        notes = [f"{done.events:,} events were published to {wanted.group}."]
         if done.before:
             notes.append(f"{done.before:,} had been published before; --again would publish them once more.")
-    return Found(frame=frame, chart="events", notes=notes)
+    return JobResult(frame=frame, chart="events", notes=notes)
 
 
-JOB = Job(
+JOB = SparkJob(
     name="replay",
     help="archived events to one group, anew",
     run=run,

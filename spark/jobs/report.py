@@ -6,10 +6,11 @@ from argparse import ArgumentParser
 from dataclasses import replace
 from pathlib import Path
 
-from ..report import MOST_ROWS, Section, drawing, render
-from ..results import save_findings
+from pubsub.spark.report import MOST_ROWS, Section, drawing, render
+from pubsub.spark.results import save_findings
+
 from . import audit, dead_letters, funnel, latency, skew, throughput
-from .job import Asked, Found, Job
+from .job import JobRequest, JobResult, SparkJob
 
 SECTIONS = {
     "Throughput": throughput.JOB,
@@ -29,13 +30,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def run(asked: Asked) -> Found:
+def run(request: JobRequest) -> JobResult:
     sections: list[Section] = []
     rows: list[tuple[str, int, int]] = []
     problems: list[str] = []
     for title, job in SECTIONS.items():
-        asked.say(f"{title} …")
-        of_job = asked if job.by_time else replace(asked, since=None, until=None)
+        request.say(f"{title} …")
+        of_job = request if job.by_time else replace(request, since=None, until=None)
         found = job.run(replace(of_job, options={}, archive=None))
         frame = found.frame.persist()
         first = [list(row) for row in frame.take(MOST_ROWS + 1)]
@@ -51,25 +52,25 @@ def run(asked: Asked) -> Found:
                 chart=drawing(job.name, frame.columns, first[:MOST_ROWS]),
             )
         )
-        if asked.options.get("save"):
-            told = {"columns": frame.columns, "chart": found.chart, **_link(asked)}
-            save_findings(frame, job=job.name, parameters=told, using=asked.using)
+        if request.options.get("save"):
+            parameters = {"columns": frame.columns, "chart": found.chart, **_link(request)}
+            save_findings(frame, job=job.name, parameters=parameters, using=request.using)
         rows.append((title, len(found.problems), frame.count()))
         problems += found.problems
         frame.unpersist()
-    path = Path(asked.options.get("output") or "report.html")
-    write_whole(path, render(sections, _about(asked)))
-    return Found(
-        frame=asked.session.createDataFrame(rows, SCHEMA),
+    path = Path(request.options.get("output") or "report.html")
+    write_whole(path, render(sections, _about(request)))
+    return JobResult(
+        frame=request.session.createDataFrame(rows, SCHEMA),
         chart="rows",
         notes=[f"The report is in {path}."],
         problems=problems,
-        parameters=_link(asked),
+        parameters=_link(request),
     )
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Whoever serves the file never sees half of it."""
+    """The file is never half written, even while it is being served."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
         file.write(text)
@@ -77,20 +78,20 @@ def write_whole(path: Path, text: str) -> None:
     os.replace(file.name, path)  # noqa: PTH105
 
 
-def _link(asked: Asked) -> dict[str, str]:
-    return {"report": asked.options["url"]} if asked.options.get("url") else {}
+def _link(request: JobRequest) -> dict[str, str]:
+    return {"report": request.options["url"]} if request.options.get("url") else {}
 
 
-def _about(asked: Asked) -> str:
-    said = [
-        f"Topics: {', '.join(asked.topics)}." if asked.topics else "All topics.",
-        f"From {asked.since:%Y-%m-%d %H:%M}." if asked.since else "",
-        f"Until {asked.until:%Y-%m-%d %H:%M}." if asked.until else "",
+def _about(request: JobRequest) -> str:
+    parts = [
+        f"Topics: {', '.join(request.topics)}." if request.topics else "All topics.",
+        f"From {request.since:%Y-%m-%d %H:%M}." if request.since else "",
+        f"Until {request.until:%Y-%m-%d %H:%M}." if request.until else "",
     ]
-    return " ".join(filter(None, said))
+    return " ".join(filter(None, parts))
 
 
-JOB = Job(
+JOB = SparkJob(
     name="report",
     help="all of these on one HTML page, with charts",
     run=run,

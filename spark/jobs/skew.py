@@ -4,8 +4,9 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..ranges import extents
-from .job import Asked, Found, Job
+from pubsub.spark.ranges import extents
+
+from .job import JobRequest, JobResult, SparkJob
 from .pieces import read_pieces
 
 if TYPE_CHECKING:
@@ -21,20 +22,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--keys", type=int, default=10, help="how many of the hottest keys to name (default: 10)")
 
 
-def run(asked: Asked) -> Found:
+def run(request: JobRequest) -> JobResult:
     from pyspark.sql import functions as f
 
-    known = extents(asked.topics or None, asked.using)
-    ranges = [extent.range(asked.start, asked.end) for extent in known]
-    events = read_pieces(asked.session, "ordering_keys", ranges, using=asked.using)
-    if asked.since:
-        events = events.filter(f.col("created_at") >= f.lit(asked.since))
-    if asked.until:
-        events = events.filter(f.col("created_at") < f.lit(asked.until))
+    known = extents(request.topics or None, request.using)
+    ranges = [extent.range(request.start, request.end) for extent in known]
+    events = read_pieces(request.session, "ordering_keys", ranges, using=request.using)
+    if request.since:
+        events = events.filter(f.col("created_at") >= f.lit(request.since))
+    if request.until:
+        events = events.filter(f.col("created_at") < f.lit(request.until))
     per_key = events.groupBy("topic", "partition_id", "key", "hash").agg(f.count("*").alias("events")).persist()
     try:
         sizes = {extent.topic: extent.partitions for extent in known}
-        found = _partitions(per_key) + _keys(per_key, asked.options.get("keys", 10)) + _tried(per_key, sizes)
+        found = _partitions(per_key) + _keys(per_key, request.options.get("keys", 10)) + _tried(per_key, sizes)
     finally:
         per_key.unpersist()
     totals: dict[str, int] = {}
@@ -44,8 +45,8 @@ def run(asked: Asked) -> Found:
         (topic, what, name, events_there / totals[topic], events_there)
         for topic, what, name, events_there in sorted(found, key=_order)
     ]
-    frame = asked.session.createDataFrame(rows, "topic string, what string, name string, share double, events bigint")
-    return Found(frame=frame, chart="share", notes=[_advice(topic, rows, sizes[topic]) for topic in totals])
+    frame = request.session.createDataFrame(rows, "topic string, what string, name string, share double, events bigint")
+    return JobResult(frame=frame, chart="share", notes=[_advice(topic, rows, sizes[topic]) for topic in totals])
 
 
 def _order(row: Any) -> Any:
@@ -99,17 +100,17 @@ def _advice(topic: str, rows: Sequence[Any], now: int) -> str:
     enough = next(
         number for number in sorted(busiest) if busiest[number] <= GOOD_ENOUGH * max(min(busiest.values()), hottest)
     )
-    said = f"{topic}: of {now} partitions the busiest has {busiest[now]:.1%} of the events".replace("%", " %")
+    text = f"{topic}: of {now} partitions the busiest has {busiest[now]:.1%} of the events".replace("%", " %")
     if enough > now:
-        said += f"; {enough} would bring that to {busiest[enough]:.1%}.".replace("%", " %")
+        text += f"; {enough} would bring that to {busiest[enough]:.1%}.".replace("%", " %")
     else:
-        said += "; more would not help."
+        text += "; more would not help."
     if hottest:
-        said += f" The hottest key has {hottest:.1%}, and the partition that has it no less.".replace("%", " %")
-    return said
+        text += f" The hottest key has {hottest:.1%}, and the partition that has it no less.".replace("%", " %")
+    return text
 
 
-JOB = Job(
+JOB = SparkJob(
     name="skew",
     help="the busiest partitions and keys, and how many partitions would help",
     run=run,

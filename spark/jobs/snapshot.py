@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .job import Asked, Found, Job
+from .job import JobRequest, JobResult, SparkJob
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,11 +34,11 @@ def latest(events: "DataFrame", gone: Sequence[str] = ()) -> "DataFrame":
     return found.filter(~f.col("type").isin(*gone)) if gone else found
 
 
-def run(asked: Asked) -> Found:
-    return Found(frame=latest(asked.log(), asked.options.get("gone") or ()).orderBy("topic", "key"))
+def run(request: JobRequest) -> JobResult:
+    return JobResult(frame=latest(request.log(), request.options.get("gone") or ()).orderBy("topic", "key"))
 
 
-JOB = Job(
+JOB = SparkJob(
     name="snapshot",
     help="the latest event of each key, as a table",
     run=run,

@@ -14,7 +14,8 @@ from typing import Any
 
 from django.template import Context, Engine
 
-from .charts import Bar, bars, course
+from pubsub.charts import Bar, named_bars, time_bars
+from pubsub.spark.results import as_text, numeric_columns
 
 MOST_BARS = 20
 MOST_ROWS = 200
@@ -32,27 +33,39 @@ class Section:
     problems: Sequence[str]
     has_more: bool = False
     chart: str = ""
-    """A drawing that `charts` has made."""
+    """A drawing of :mod:`pubsub.charts`."""
 
 
 def render(sections: Sequence[Section], about: str = "", made_at: dt.datetime | None = None) -> str:
-    """The page as a text. Whatever stands in an event is escaped."""
-    shown = [
-        {
-            "section": section,
-            "headings": [(name.replace("_", " "), _is_numeric(section, n)) for n, name in enumerate(section.columns)],
-            "rows": [[(_text(value), _is_numeric(section, n)) for n, value in enumerate(row)] for row in section.rows],
-        }
-        for section in sections
-    ]
+    """The page as a text. Whatever an event contains is escaped."""
     text = files("pubsub.spark").joinpath("report", "page.html").read_text(encoding="utf-8")
     moment = made_at or dt.datetime.now(dt.UTC)
     # An engine of its own: the project's may be another one, or have no folder of ours.
     return (
         Engine(autoescape=True)
         .from_string(text)
-        .render(Context({"sections": shown, "about": about, "made_at": f"{moment:%Y-%m-%d %H:%M:%S} UTC"}))
+        .render(
+            Context(
+                {
+                    "sections": [_shown(section) for section in sections],
+                    "about": about,
+                    "made_at": f"{moment:%Y-%m-%d %H:%M:%S} UTC",
+                }
+            )
+        )
     )
+
+
+def _shown(section: Section) -> dict[str, Any]:
+    """A section as the page's template wants it: headings and cells, each with whether it is a number's."""
+    numeric = numeric_columns(section.columns, section.rows)
+    headings = [name.replace("_", " ") for name in section.columns]
+    rows = [[as_text(value) for value in row] for row in section.rows]
+    return {
+        "section": section,
+        "headings": list(zip(headings, numeric, strict=True)),
+        "rows": [list(zip(row, numeric, strict=True)) for row in rows],
+    }
 
 
 def drawing(job: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -68,7 +81,7 @@ def drawing(job: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
         events: dict[dt.datetime, float] = {}
         for row in dicts:
             events[row["hour"]] = events.get(row["hour"], 0) + row["events"]
-        return course(sorted(events.items()), dt.timedelta(hours=1), "events an hour")
+        return time_bars(sorted(events.items()), dt.timedelta(hours=1), "events an hour")
     make = {
         "latency": lambda row: Bar(label=f"{row['group']} ← {row['topic']}", value=row["p95_at_most_s"], unit="s"),
         "dead_letters": lambda row: Bar(label=f"{row['group']}: {row['exception'] or '–'}", value=row["letters"]),
@@ -79,18 +92,4 @@ def drawing(job: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> 
         return ""
     if job == "skew":
         dicts = [row for row in dicts if row["what"] == "partition"]
-    return bars([make(row) for row in dicts[:MOST_BARS]], job.replace("_", " "))
-
-
-def _is_numeric(section: Section, number: int) -> bool:
-    return all(isinstance(row[number], int | float | None) for row in section.rows)
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.3f}".rstrip("0").rstrip(".")
-    return f"{value:%Y-%m-%d %H:%M:%S}" if isinstance(value, dt.datetime) else str(value)
+    return named_bars([make(row) for row in dicts[:MOST_BARS]], job.replace("_", " "))

@@ -1,2 +1,2 @@
--- Where each group stands in each partition, and how far behind it is.
+-- The cursor of each group in each partition, and how far behind it is.
 SELECT group_id, topic, partition_id, status, next_offset, tip, lag, waiting_since, updated_at FROM consumer_lag_v

@@ -24,21 +24,21 @@ def hidden_fields(response):
     return fields
 
 
-def press(client, verb, letters, query="", **more):
+def press(client, action, letters, query="", **more):
     """Chooses letters in the list, and an action."""
     chosen = [letter.pk for letter in letters]
-    return client.post(reverse(LETTERS) + query, {"action": f"{verb}_selected", "_selected_action": chosen, **more})
+    return client.post(reverse(LETTERS) + query, {"action": f"{action}_selected", "_selected_action": chosen, **more})
 
 
-def press_on_page(client, verb, letter, **more):
+def press_on_page(client, action, letter, **more):
     """Presses a button on a letter's own page."""
-    return client.post(reverse(f"admin:pubsub_deadletter_{verb}"), {"letter": letter.pk, **more})
+    return client.post(reverse(f"admin:pubsub_deadletter_{action}"), {"letter": letter.pk, **more})
 
 
 def agree(client, asked, reason="", **more):
     """Presses the button of a page that asks, or that tells how far it has come."""
-    verb = asked.context["verb"].name
-    return client.post(reverse(f"admin:pubsub_deadletter_{verb}"), {**hidden_fields(asked), "reason": reason, **more})
+    action = asked.context["action"].name
+    return client.post(reverse(f"admin:pubsub_deadletter_{action}"), {**hidden_fields(asked), "reason": reason, **more})
 
 
 def said(response):

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from pubsub.models import DeadLetter
-from pubsub.payloads.redaction import REDACTED
+from pubsub.payloads.redact import REDACTED
 from tests.admin.pages import LETTERS, press, text_of
 from tests.factories import AttemptFactory, DeadLetterFactory, SubscriptionFactory, TopicFactory
 
@@ -181,7 +181,7 @@ def test_what_plain_sql_has_stored_is_shown_too(operator, payload):
     page = detail(operator, letter)
     assert page.status_code == 200
     assert len(page.content) < 500_000
-    assert "All of it, as plain text" in text_of(page)
+    assert "Show all as plain text" in text_of(page)
     whole = operator.get(reverse("admin:pubsub_deadletter_json", args=[letter.pk, "payload"])).content.decode()
     assert re.sub(r"\s", "", whole) == payload
     assert shown(operator) == [letter]

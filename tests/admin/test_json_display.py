@@ -9,8 +9,8 @@ from html import unescape
 import pytest
 
 from pubsub.admin.json_display import CHARACTERS_SHOWN, ITEMS_SHOWN, LINES_SHOWN, show_json
-from pubsub.payloads.decoding import LongNumber, decode
-from pubsub.payloads.writing import write_json
+from pubsub.payloads.decode import LongNumber, decode
+from pubsub.payloads.write import write_json
 
 
 def text(html):
@@ -64,10 +64,10 @@ def test_a_huge_value_makes_a_small_page_at_once(value):
     assert time.perf_counter() - started < 1
     assert len(html) < 500_000
     assert html.count("<li>") <= LINES_SHOWN + ITEMS_SHOWN
-    assert html.endswith('<p class="pubsub-json-more"><a href="/all">All of it, as plain text</a></p>')
+    assert html.endswith('<p class="pubsub-json-more"><a href="/all">Show all as plain text</a></p>')
 
 
-def test_what_is_left_out_is_said():
+def test_what_is_left_out_has_a_note():
     html = show_json(list(range(1234)))
     assert "1,234 items" in html
     assert "… and 1,134 more" in html

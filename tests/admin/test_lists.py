@@ -69,7 +69,7 @@ def test_findings_are_found_by_an_index_however_many_runs_there_were(admin_clien
         assert "Seq Scan on spark_findings" not in "\n".join(line for (line,) in cursor.fetchall())
 
 
-def test_the_journal_is_read_from_its_end(admin_client):
+def test_the_audit_log_is_read_from_its_end(admin_client):
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO operator_events (actor, action, topic, group_id, reason) "

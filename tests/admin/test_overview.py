@@ -10,8 +10,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from pubsub.observing import problems
-from pubsub.sequencing import wakeup
+from pubsub.db.connections import dedicated_connection
+from pubsub.monitoring import problems
 from tests.admin.pages import text_of
 from tests.factories import (
     ConsumerOffsetFactory,
@@ -42,7 +42,7 @@ def group():
 
 def test_where_nothing_is_wrong_it_says_so(sign_in, group):
     text = text_of(sign_in(*ALL).get(reverse(OVERVIEW)))
-    assert "Nothing is stuck, and nothing waits for you." in text
+    assert "Nothing is stuck, and nothing needs your attention." in text
     assert "mail parcels active 500" in text
 
 
@@ -87,7 +87,7 @@ def test_who_may_not_see_a_page_is_not_led_to_it(sign_in, group):
     DeadLetterFactory(topic=group.topic, group_id="mail")
     page = sign_in("view_subscription").get(reverse(OVERVIEW))
     html = page.content.decode()
-    assert "could not handle 1 event of parcels" in text_of(page)
+    assert "1 dead letter in mail (parcels)" in text_of(page)
     for hidden in ("/deadletter/", "/outboxmessage/", f"/topic/{group.topic.pk}/"):
         assert hidden not in html
 
@@ -115,11 +115,11 @@ def test_nothing_on_it_is_inline(sign_in, group):
         assert forbidden not in html
 
 
-@pytest.mark.parametrize(("may", "shown"), [(True, "SELECT 'a payload'"), (False, "it may quote from payloads")])
+@pytest.mark.parametrize(("may", "shown"), [(True, "SELECT 'a payload'"), (False, "it may quote payloads")])
 def test_queries_are_shown_to_those_who_may_see_payloads(sign_in, monkeypatch, may, shown):
-    monkeypatch.setattr("pubsub.observing.status.OLD_TRANSACTION", dt.timedelta(0))
+    monkeypatch.setattr("pubsub.monitoring.status.OLD_TRANSACTION", dt.timedelta(0))
     client = sign_in("view_subscription", *(["view_payload_outboxmessage"] if may else []))
-    with wakeup.dedicated_connection("default") as holder, holder.transaction():
+    with dedicated_connection("default") as holder, holder.transaction():
         holder.execute("SELECT 'a payload'")
         text, pid = text_of(client.get(reverse(OVERVIEW))), holder.info.backend_pid
     assert shown in text
@@ -141,7 +141,7 @@ def test_charts_show_the_last_hour(sign_in, group):
     for minutes, lag in ((50, 0), (30, 800), (10, 200)):
         SampleFactory(topic=group.topic, group_id="mail", lag=lag, taken_at=now - dt.timedelta(minutes=minutes))
     page = sign_in(*ALL).get(reverse(OVERVIEW))
-    assert "Events behind in the last hour: 500 now, 800 at most." in page.content.decode()
+    assert "Lag in the last hour: 500 events now, 800 at most." in page.content.decode()
 
 
 def test_it_takes_the_same_few_queries_however_many_groups_there_are(sign_in, group):
@@ -185,7 +185,7 @@ def test_findings_show_the_latest_run_of_each_job(sign_in):
     assert sign_in("view_topic").get(reverse("admin:pubsub_finding_changelist")).status_code == 403
 
 
-def test_the_journal_is_read_and_never_written(sign_in, admin_client):
+def test_the_audit_log_is_read_and_never_written(sign_in, admin_client):
     event = OperatorEventFactory(before={"status": "ACTIVE"})
     client = sign_in("view_operatorevent", "add_operatorevent", "change_operatorevent", "delete_operatorevent")
     assert "the mail server is down" in text_of(client.get(reverse("admin:pubsub_operatorevent_changelist")))

@@ -9,10 +9,11 @@ from django.db import connection, transaction
 from django.urls import reverse
 
 from pubsub import publish
-from pubsub.dead_letters import repairing
+from pubsub.dead_letters import edit
 from pubsub.models import Topic
-from pubsub.sequencing.numbering import sequence
-from pubsub.subscriptions.declaring import Declaration, enrol
+from pubsub.sequencing.sequencer import sequence
+from pubsub.subscriptions.declare import Declaration
+from pubsub.subscriptions.register import register_subscription
 from tests.factories import AttemptFactory, DeadLetterFactory, FindingFactory, MemberFactory
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -50,7 +51,7 @@ EVERYTHING = {
 """What would do something, wherever it is sent."""
 
 
-LOOKING = {"changelist", "history", "message", "tail", "events"}
+LOOKING = {"changelist", "history", "event", "tail", "events"}
 """What shows itself to somebody who may look, a POST or not."""
 
 
@@ -58,7 +59,7 @@ LOOKING = {"changelist", "history", "message", "tail", "events"}
 def letter():
     """A failed event whose payload is quoted wherever it may turn up."""
     topic = Topic.objects.create(name="parcels", total_partitions=2)
-    enrol([Declaration(topic=topic.name, group="mail", handler=print)], "default")
+    register_subscription(Declaration(topic=topic.name, group="mail", handler=print), using="default")
     with transaction.atomic():
         publish(topic.name, {"secret": SECRET}, metadata={"secret": SECRET}, type="parcel.sent", key="k")
     sequence("default")
@@ -74,7 +75,7 @@ def letter():
         traceback=f"ValueError: cannot handle {SECRET}",
     )
     AttemptFactory(letter=letter, exception_message=SECRET, traceback=f"ValueError: {SECRET}")
-    repairing.edit_payload(letter.pk, f'{{"other": "{SECRET}"}}', "default", actor="olga", reason="a repair")
+    edit.edit_payload(letter.pk, f'{{"other": "{SECRET}"}}', using="default", actor="olga", reason="a repair")
     return letter
 
 
@@ -177,7 +178,7 @@ def test_payloads_are_shown_nowhere_without_the_permission(sign_in, letter, may_
             "pubsub_deadletter_json payload",
             "pubsub_deadletter_json original_payload",
             "pubsub_outboxmessage_changelist",
-            "pubsub_outboxmessage_message",
+            "pubsub_outboxmessage_event",
             "pubsub_outboxmessage_payload",
             "pubsub_outboxmessage_tail_events",
         }

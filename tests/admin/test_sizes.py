@@ -7,10 +7,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from pubsub.keeping.storage import make_partitions_ahead
 from pubsub.models import ConsumerOffset
-from pubsub.sequencing.numbering import sequence
-from pubsub.subscriptions.declaring import Declaration, enrol
+from pubsub.retention.partitions import make_partitions_ahead
+from pubsub.sequencing.sequencer import sequence
+from pubsub.subscriptions.declare import Declaration
+from pubsub.subscriptions.register import register_subscription
 from tests.factories import TopicFactory
 
 MESSAGES = 3_000_000
@@ -72,7 +73,9 @@ def timed(client, addresses):
 def test_millions_of_rows_open_nearly_as_fast_as_a_hundred(admin_client):
     topic = TopicFactory(total_partitions=8)
     for number in range(3):
-        enrol([Declaration(topic=topic.name, group=f"group-{number}", handler=print, start="earliest")], "default")
+        register_subscription(
+            Declaration(topic=topic.name, group=f"group-{number}", handler=print, start="earliest"), using="default"
+        )
     letters, log = reverse("admin:pubsub_deadletter_changelist"), reverse("admin:pubsub_outboxmessage_changelist")
     addresses = {
         "overview": reverse("admin:pubsub_overview_changelist"),
@@ -85,7 +88,7 @@ def test_millions_of_rows_open_nearly_as_fast_as_a_hundred(admin_client):
         "the oldest letters": letters + "?after=0",
         "log": f"{log}?topic={topic.pk}",
         "log from an offset": f"{log}?topic={topic.pk}&offset=50",
-        "a message": reverse("admin:pubsub_outboxmessage_message", args=[topic.pk, 50]),
+        "an event": reverse("admin:pubsub_outboxmessage_event", args=[topic.pk, 50]),
         "groups": reverse("admin:pubsub_subscription_changelist"),
         "topics": reverse("admin:pubsub_topic_changelist"),
         "topic": reverse("admin:pubsub_topic_change", args=[topic.pk]),

@@ -10,7 +10,7 @@ from django.urls import reverse
 from pubsub import publish
 from pubsub.admin import TopicAdmin
 from pubsub.models import OperatorEvent, Topic
-from pubsub.sequencing.numbering import sequence
+from pubsub.sequencing.sequencer import sequence
 from tests.admin.pages import hidden_fields, said, text_of
 from tests.factories import (
     ConsumerOffsetFactory,
@@ -51,7 +51,7 @@ def test_a_topic_is_added(admin_client):
         ("name", "", "This field is required"),
         ("name", "default", "already exists"),
         ("total_partitions", "0", "at least one partition"),
-        ("retention", "-1 00:00:00", "less than no time"),
+        ("retention", "-1 00:00:00", "can’t be negative"),
         ("retention", "soon", "Enter a valid duration"),
     ],
 )
@@ -80,12 +80,12 @@ def test_a_topic_is_changed_but_keeps_its_name(admin_client):
 @pytest.mark.parametrize(
     ("form", "told"),
     [
-        ({"total_partitions": "1"}, "4 partitions become 1: what is published from then on goes there, and no more"),
+        ({"total_partitions": "1"}, "4 partitions become 1: events published from then on go there, and at most"),
         ({"retention": "1 00:00:00"}, "kept for 24 h instead of 7 days"),
-        ({"retention": "0"}, "3 messages are older than that already"),
-        ({"max_age": "2 00:00:00"}, "older than 2 days loses it unread"),
+        ({"retention": "0"}, "3 events are already older than that"),
+        ({"max_age": "2 00:00:00"}, "older than 2 days loses them unread"),
         ({"max_bytes": "5000"}, "holds back more than 5,000 bytes"),
-        ({"semantics": "QUEUE"}, "no second one can subscribe"),
+        ({"semantics": "QUEUE"}, "no second group can subscribe"),
         ({"zero_subscribers": "refuse"}, "publishers get an error from now on"),
     ],
 )
@@ -154,8 +154,8 @@ def test_a_topic_that_nothing_refers_to_is_deleted(admin_client):
 @pytest.mark.parametrize(
     ("refer", "reason"),
     [
-        (lambda topic: publish(topic.name, {}), "messages wait for their places in its log"),
-        (lambda topic: LogPartitionCounterFactory(topic=topic, entries=1234), "1,234 messages are in its log"),
+        (lambda topic: publish(topic.name, {}), "events wait for their offsets"),
+        (lambda topic: LogPartitionCounterFactory(topic=topic, entries=1234), "1,234 events are in its log"),
         (lambda topic: SubscriptionFactory(topic=topic), "groups are subscribed to it"),
         (lambda topic: DeadLetterFactory(topic=topic), "dead letters from it are open"),
     ],
@@ -188,7 +188,7 @@ def test_what_has_become_impossible_since_the_page_that_asked_is_said(admin_clie
         address, form = reverse("admin:pubsub_topic_delete", args=[taken.pk]), {}
     answer = admin_client.post(address, {**form, "post": "yes"})
     assert answer.url == address
-    assert said(answer) == ['Topic "b" is not removed: 1 message is in its log. Force it if nobody needs that.']
+    assert said(answer) == ['Topic "b" is not removed: 1 event is in its log. Force it if that is not needed.']
     assert Topic.objects.filter(pk__in=(free.pk, taken.pk)).count() == 2, "all of it, or nothing"
     assert not LogEntry.objects.exists()
 

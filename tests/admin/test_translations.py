@@ -10,22 +10,23 @@ from django.utils.translation import trans_real
 
 import pubsub
 from pubsub.errors import InvalidTopic
-from pubsub.topics.options import checked
+from pubsub.topic_options import checked
 from tests.admin.pages import text_of
 from tests.factories import DeadLetterFactory, LogPartitionCounterFactory, SubscriptionFactory, TopicFactory
 
 PACKAGE = Path(pubsub.__file__).parent
 MODULES = [
-    *sorted((PACKAGE / "operating").glob("*.py")),
+    *sorted((PACKAGE / "control").glob("*.py")),
     *(
         PACKAGE / f"{name}.py"
         for name in (
-            "dead_letters/repairing",
-            "dead_letters/verbs",
-            "payloads/encoding",
+            "dead_letters/edit",
+            "dead_letters/actions",
+            "publishing/encode",
             "publishing/publish",
-            "topics/finding",
-            "topics/options",
+            "topic_options",
+            "topics/names",
+            "topics/registry",
         )
     ),
 ]
@@ -66,7 +67,7 @@ def subscription(topic):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("verb", "form", "told"),
+    ("action", "form", "told"),
     [
         ("remove", {}, '«Group "mail" on topic "parcels" is ACTIVE: '),
         ("seek", {"to": "offset", "offset": "9999"}, '«Offset 9999 is beyond the tip of topic "parcels", which is 0. '),
@@ -77,15 +78,15 @@ def subscription(topic):
         ),
     ],
 )
-def test_a_refusal_about_a_group(marking, admin_client, subscription, verb, form, told):
-    address = reverse("admin:pubsub_subscription_do", args=[subscription.pk, verb])
+def test_a_refusal_about_a_group(marking, admin_client, subscription, action, form, told):
+    address = reverse("admin:pubsub_subscription_do", args=[subscription.pk, action])
     assert told in text_of(admin_client.post(address, {"confirmed": "yes", **form}))
 
 
 @pytest.mark.django_db
 def test_what_would_be_lost_with_a_topic(marking, admin_client, subscription):
     page = text_of(admin_client.get(reverse("admin:pubsub_topic_delete", args=[subscription.topic_id])))
-    assert "parcels: «1,234 messages are in its log»" in page
+    assert "parcels: «1,234 events are in its log»" in page
     assert "parcels: «groups are subscribed to it: mail»" in page
 
 

@@ -7,8 +7,9 @@ from django.utils import timezone
 
 from pubsub import publish, publish_many
 from pubsub.models import ConsumerOffset, Sample, Subscription, Topic
-from pubsub.sequencing.numbering import sequence
-from pubsub.subscriptions.declaring import Declaration, enrol
+from pubsub.sequencing.sequencer import sequence
+from pubsub.subscriptions.declare import Declaration
+from pubsub.subscriptions.register import register_subscription
 from tests.factories import DeadLetterFactory, FindingFactory, MemberFactory, OperatorEventFactory, TopicFactory
 
 
@@ -18,8 +19,8 @@ def a_lively_shop():
     other = TopicFactory(name="parcels.events", total_partitions=4)
     groups = ("emails", "inventory", "analytics", "shipping")
     for group in groups:
-        enrol([Declaration(topic=topic.name, group=group, handler=print)], "default")
-    enrol([Declaration(topic=other.name, group="tracking", handler=print)], "default")
+        register_subscription(Declaration(topic=topic.name, group=group, handler=print), using="default")
+    register_subscription(Declaration(topic=other.name, group="tracking", handler=print), using="default")
     for number in range(1, 121):
         with transaction.atomic():
             for type_ in ("order.created", "order.paid"):

@@ -5,9 +5,9 @@ from django.db import transaction
 from playwright.sync_api import expect
 
 from pubsub import publish
-from pubsub.consuming.worker import Worker
 from pubsub.models import DeadLetter, Subscription, Topic
-from pubsub.subscriptions.declaring import Declaration
+from pubsub.subscriptions.declare import Declaration
+from pubsub.worker.worker import Worker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -44,7 +44,7 @@ def test_a_failed_event_is_found_replayed_and_handled(signed_in, picture):
         publish("orders.events", {"order": 13}, type="order.created", key="customer-13")
 
     page.click("text=Dead letters")
-    page.click("#changelist-filter >> text=dead: waiting for somebody to act")
+    page.click("#changelist-filter >> text=dead: waiting for an operator")
     expect(page.locator("#result_list tbody tr")).to_have_count(24)
     picture("dead-letters")
 

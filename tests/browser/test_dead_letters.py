@@ -5,9 +5,9 @@ from django.db import connection, transaction
 from playwright.sync_api import Page, expect
 
 from pubsub import publish
-from pubsub.consuming.worker import Worker
 from pubsub.models import DeadLetter, OperatorEvent, Subscription, Topic
-from pubsub.subscriptions.declaring import Declaration
+from pubsub.subscriptions.declare import Declaration
+from pubsub.worker.worker import Worker
 from tests.factories import DeadLetterFactory
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -52,11 +52,11 @@ def test_find_inspect_edit_replay_gone(signed_in: Page, failed, picture) -> None
     page.click("text=Edit and replay…")
     picture("letter-edit")
     page.fill("#id_text", '{"order": 2, "total": 29.90,}')
-    page.click("text=Show what changes")
+    page.click("text=Show changes")
     expect(page.locator(".errornote")).to_contain_text("Expected JSON, but in line 1, column 29")
     page.fill("#id_text", '{"order": 2, "customer": {"name": "Zoë <Admin>"}, "total": 29.90}')
     page.fill("#id_reason", "a comma in the total")
-    page.click("text=Show what changes")
+    page.click("text=Show changes")
     expect(page.locator(".pubsub-goes")).to_contain_text('"total": "29,90"')
     expect(page.locator(".pubsub-comes")).to_contain_text('"total": 29.90')
     picture("letter-difference")
@@ -67,7 +67,7 @@ def test_find_inspect_edit_replay_gone(signed_in: Page, failed, picture) -> None
     drain()
     page.reload()
     expect(page.locator(".field-state .readonly")).to_have_text("handled at a later attempt")
-    expect(page.locator(".field-done_by_people")).to_contain_text("operator, edit-dead-letter-payload: a comma in")
+    expect(page.locator(".field-operator_actions")).to_contain_text("operator, edit-dead-letter-payload: a comma in")
     expect(page.locator("text=Edit and replay…")).to_have_count(0)
     picture("letter-resolved")
     page.goto("/admin/pubsub/deadletter/?state=dead")
@@ -85,16 +85,16 @@ def test_two_operators_press_replay_at_once(signed_in: Page, second: Page, faile
     signed_in.click("input[value=Replay]")
     second.click("input[value=Replay]")
     expect(signed_in.locator(".pubsub-result tbody tr", has_text="✓ dead → retrying")).to_have_count(3)
-    expect(second.locator(".messagelist .warning")).to_contain_text("somebody was faster")
+    expect(second.locator(".messagelist .warning")).to_contain_text("already handled by someone else")
     expect(second.locator(".pubsub-result tbody tr", has_text="not changed: retrying")).to_have_count(3)
     picture("letters-result")
     assert [event.actor for event in OperatorEvent.objects.filter(action="replay-dead-letters")] == ["operator"]
 
 
 def test_many_go_on_by_themselves_with_progress(signed_in: Page, monkeypatch) -> None:
-    monkeypatch.setattr("pubsub.admin.verbs.AT_ONCE", 10)
-    monkeypatch.setattr("pubsub.admin.verbs.SECONDS_OF_WORK", 0)
-    monkeypatch.setattr("pubsub.dead_letters.verbs.BATCH_SIZE", 40)
+    monkeypatch.setattr("pubsub.admin.actions.AT_ONCE", 10)
+    monkeypatch.setattr("pubsub.admin.actions.SECONDS_OF_WORK", 0)
+    monkeypatch.setattr("pubsub.dead_letters.actions.BATCH_SIZE", 40)
     topic, _ = Topic.objects.get_or_create(name="orders.events")
     DeadLetterFactory.create_batch(170, topic=topic)
     page = signed_in
@@ -144,7 +144,7 @@ def test_hostile_and_huge_payloads_are_displayed_safely(signed_in: Page, picture
     before = page.locator(".field-payload_shown details[open]").count()
     page.keyboard.press("Enter")
     expect(page.locator(".field-payload_shown details[open]")).not_to_have_count(before)
-    address = page.locator("text=All of it, as plain text").get_attribute("href")
+    address = page.locator("text=Show all as plain text").get_attribute("href")
     assert len(page.request.get(address).body()) > 5_000_000
 
 
@@ -173,7 +173,7 @@ def tab_to(page: Page, selector: str, most: int = 200) -> None:
         hidden = page.evaluate(
             """() => {
                 const it = document.activeElement;
-                const bar = document.querySelector('.pubsub-verbs');
+                const bar = document.querySelector('.pubsub-actions');
                 if (!bar || bar.contains(it) || !it.getClientRects().length) return false;
                 return it.getBoundingClientRect().top > bar.getBoundingClientRect().top;
             }"""
@@ -207,7 +207,7 @@ def test_letters_are_replayed_edited_and_discarded_by_keyboard_alone(signed_in: 
     tab_to(page, ".field-payload_shown summary")
     page.keyboard.press("Enter")
     expect(page.locator(".field-payload_shown details").first).not_to_have_attribute("open", "")
-    tab_to(page, "a.pubsub-verb")
+    tab_to(page, "a.pubsub-action")
     page.keyboard.press("Enter")
     expect(page.locator("#id_text")).to_be_visible()
     tab_to(page, "#id_text")

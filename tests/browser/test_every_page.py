@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from pubsub import publish
 from pubsub.models import DeadLetter, OperatorEvent, Subscription, Topic
-from pubsub.sequencing.numbering import sequence
+from pubsub.sequencing.sequencer import sequence
 from tests.browser.shop import a_lively_shop
 from tests.factories import AttemptFactory, DeadLetterFactory, FindingFactory, OperatorEventFactory, TopicFactory
 
@@ -22,7 +22,7 @@ def test_where_there_is_nothing_yet(operator, look):
     page = operator
     for name, address in {
         "overview": "overview/",
-        "messages": "outboxmessage/",
+        "events": "outboxmessage/",
         "tail": "outboxmessage/tail/",
         "publish": "outboxmessage/publish/",
         "letters": "deadletter/",
@@ -30,7 +30,7 @@ def test_where_there_is_nothing_yet(operator, look):
         "topics": "topic/",
         "topic": "topic/1/change/",
         "findings": "finding/",
-        "journal": "operatorevent/",
+        "audit-log": "operatorevent/",
     }.items():
         page.goto(f"{PUBSUB}/{address}")
         look(f"none-{name}")
@@ -73,10 +73,10 @@ def test_dead_letters(operator, look):
     page.goto(f"{PUBSUB}/deadletter/{letter.pk}/edit/")
     look("edit")
     page.fill("#id_text", "{oops")
-    page.click("text=Show what changes")
+    page.click("text=Show changes")
     look("edit-error")
     page.fill("#id_text", '{"order": 1, "total": 49.90}')
-    page.click("text=Show what changes")
+    page.click("text=Show changes")
     look("edit-difference")
 
     page.goto(f"{PUBSUB}/deadletter/{letter.pk}/change/")
@@ -96,17 +96,17 @@ def test_dead_letters(operator, look):
     look("discard")
     DeadLetter.objects.filter(state="dead").first().delete()
     page.click("input[value=Discard]")
-    expect(page.locator(".messagelist .warning")).to_contain_text("somebody was faster")
+    expect(page.locator(".messagelist .warning")).to_contain_text("already handled by someone else")
     look("discard-result")
 
 
 def test_progress_of_many(operator, look, monkeypatch):
-    monkeypatch.setattr("pubsub.admin.verbs.AT_ONCE", 10)
-    monkeypatch.setattr("pubsub.admin.verbs.SECONDS_OF_WORK", 0)
-    monkeypatch.setattr("pubsub.dead_letters.verbs.BATCH_SIZE", 20)
+    monkeypatch.setattr("pubsub.admin.actions.AT_ONCE", 10)
+    monkeypatch.setattr("pubsub.admin.actions.SECONDS_OF_WORK", 0)
+    monkeypatch.setattr("pubsub.dead_letters.actions.BATCH_SIZE", 20)
     DeadLetterFactory.create_batch(60, topic=TopicFactory(name="busy.events"))
     page = operator
-    page.route("**/go_on.js", lambda route: route.fulfill(body="", content_type="text/javascript"))
+    page.route("**/continue.js", lambda route: route.fulfill(body="", content_type="text/javascript"))
     page.goto(f"{PUBSUB}/deadletter/")
     page.click("#action-toggle")
     page.click("text=Select all that match")
@@ -114,7 +114,7 @@ def test_progress_of_many(operator, look, monkeypatch):
     page.click("button[name=index]")
     look("discard-many")
     page.click("input[value=Discard]")
-    expect(page.locator("#content")).to_contain_text("of 60 events are done")
+    expect(page.locator("#content")).to_contain_text("of 60 events done")
     look("discard-progress")
 
 
@@ -127,9 +127,9 @@ def test_groups(operator, look):
     look("groups")
     page.goto(f"{PUBSUB}/subscription/{emails.pk}/change/")
     look("group")
-    for verb in ("pause", "seek", "cancel", "remove"):
-        page.goto(f"{PUBSUB}/subscription/{emails.pk}/do/{verb}/")
-        look(f"group-{verb}")
+    for action in ("pause", "seek", "cancel", "remove"):
+        page.goto(f"{PUBSUB}/subscription/{emails.pk}/do/{action}/")
+        look(f"group-{action}")
     page.click(".pubsub-ask input[type=submit]")
     expect(page.locator(".errorlist")).to_contain_text("is ACTIVE")
     look("group-remove-refused")
@@ -137,10 +137,10 @@ def test_groups(operator, look):
     look("group-resume")
     page.goto(f"{PUBSUB}/subscription/{analytics.pk}/do/seek/")
     page.select_option("#id_to", "offset")
-    page.click("text=Show what it would do…")
+    page.click("text=Preview…")
     look("group-seek-error")
     page.fill("#id_offset", "121")
-    page.click("text=Show what it would do…")
+    page.click("text=Preview…")
     look("group-seek-preview")
     page.click("input[name=confirmed]")
     look("group-moved")
@@ -159,7 +159,7 @@ def test_topics(operator, look):
     page.fill("#id_total_partitions", "2")
     page.fill("#id_retention", "0")
     page.click("input[name=_save]")
-    expect(page.locator("#content")).to_contain_text("240 messages are older than that already")
+    expect(page.locator("#content")).to_contain_text("240 events are already older than that")
     look("topic-confirm")
     page.goto(f"{PUBSUB}/topic/add/")
     look("topic-add")
@@ -188,17 +188,17 @@ def test_messages(operator, look):
     sequence("default")
     page = operator
     page.goto(f"{PUBSUB}/outboxmessage/?topic={topic.pk}")
-    look("messages")
+    look("events")
     page.goto(f"{PUBSUB}/outboxmessage/?topic={topic.pk}&type=nothing")
-    look("messages-not-found")
+    look("events-not-found")
     page.goto(f"{PUBSUB}/outboxmessage/?topic={topic.pk}&offset=99999")
-    look("messages-beyond")
+    look("events-beyond")
     page.goto(f"{PUBSUB}/outboxmessage/?topic={topic.pk}&offset=none&partition=-1")
-    look("messages-error")
+    look("events-error")
     page.goto(f"{PUBSUB}/outboxmessage/{topic.pk}/4/")
-    look("message")
+    look("event")
     page.goto(f"{PUBSUB}/outboxmessage/{topic.pk}/242/")
-    look("message-long")
+    look("event-long")
     page.goto(f"{PUBSUB}/outboxmessage/tail/?topic={topic.pk}")
     expect(page.locator("#pubsub-tail li")).to_have_count(20)
     look("tail")
@@ -224,8 +224,8 @@ def test_all_else(operator, look):
         "overview": "overview/",
         "app": "",
         "findings": "finding/",
-        "journal": "operatorevent/",
-        "journal-entry": f"operatorevent/{OperatorEvent.objects.first().pk}/change/",
+        "audit-log": "operatorevent/",
+        "audit-log-row": f"operatorevent/{OperatorEvent.objects.first().pk}/change/",
     }.items():
         page.goto(f"{PUBSUB}/{address}")
         look(name)

@@ -13,11 +13,11 @@ from playwright.sync_api import expect
 
 from pubsub import publish_many
 from pubsub.models import ConsumerOffset, DeadLetter, Subscription
-from pubsub.sequencing.numbering import sequence
+from pubsub.sequencing.sequencer import sequence
 from tests.browser.shop import a_lively_shop
 from tests.browser.strictness import serious_findings
 from tests.factories import TopicFactory
-from tests.sequencing.helpers import database_url, wait_until
+from tests.sessions import database_url, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -32,8 +32,8 @@ def test_the_overview_answers_what_is_stuck_and_where_to_press(operator, picture
     a_lively_shop()
     page.goto("/admin/")
     page.locator("#content-main").get_by_role("link", name="Overview").click()
-    expect(page.locator(".pubsub-stuck")).to_contain_text("Nobody works for shipping on orders.events")
-    expect(page.locator(".pubsub-problems")).to_contain_text("analytics on orders.events is paused; 240 events")
+    expect(page.locator(".pubsub-stuck")).to_contain_text("No worker is running for shipping (orders.events)")
+    expect(page.locator(".pubsub-problems")).to_contain_text("analytics (orders.events) is paused; 240 events")
     expect(page).to_have_title("(1) Overview | Django site admin")
     picture("overview")
     assert serious_findings(page) == []
@@ -46,7 +46,7 @@ def test_the_overview_answers_what_is_stuck_and_where_to_press(operator, picture
     assert serious_findings(page) == []
     page.set_viewport_size({"width": 1280, "height": 900})
 
-    page.get_by_role("link", name="Look at its dead letters").click()
+    page.get_by_role("link", name="View dead letters").click()
     expect(page.locator("#result_list tbody tr")).to_have_count(6)
     assert complaints == []
 
@@ -59,7 +59,7 @@ def test_the_overview_refreshes_itself_and_rests_when_told_or_hidden(operator, c
     page.locator("summary", has_text="8 partitions of emails").click()
     page.locator("summary", has_text="8 partitions of emails").focus()
     DeadLetter.objects.filter(c_offset__lte=2).delete()
-    expect(page.locator(".pubsub-problems")).to_contain_text("could not handle 4 events")
+    expect(page.locator(".pubsub-problems")).to_contain_text("4 dead letters")
     emails = page.locator("summary", has_text="8 partitions of emails")
     expect(emails).to_be_focused()
     assert emails.evaluate("it => it.parentElement.open"), "what was opened stays open"
@@ -72,7 +72,7 @@ def test_the_overview_refreshes_itself_and_rests_when_told_or_hidden(operator, c
     page.wait_for_timeout(500)
     assert requests == []
     page.click("#pubsub-refresh-pause")
-    expect(page.locator(".pubsub-problems")).not_to_contain_text("could not handle")
+    expect(page.locator(".pubsub-problems")).not_to_contain_text("dead letters in")
 
     page.evaluate(
         "() => { Object.defineProperty(document, 'hidden', {get: () => true, configurable: true});"
@@ -91,7 +91,7 @@ def test_a_paused_group_is_found_and_resumed_by_keyboard(operator, picture, comp
     a_lively_shop()
     page = operator
     page.goto("/admin/pubsub/overview/")
-    link = page.get_by_role("link", name="Resume or move it")
+    link = page.get_by_role("link", name="Resume or move")
     link.focus()
     page.keyboard.press("Enter")
     expect(page.locator("#content h2").first).to_have_text("analytics ← orders.events")
@@ -103,9 +103,9 @@ def test_a_paused_group_is_found_and_resumed_by_keyboard(operator, picture, comp
     assert serious_findings(page) == []
     picture("subscription-resume")
     page.keyboard.press("Enter")
-    expect(page.locator(".messagelist .success")).to_have_text("Group analytics on orders.events goes on.")
+    expect(page.locator(".messagelist .success")).to_have_text("Group analytics on orders.events is resumed.")
     assert Subscription.objects.get(group_id="analytics").status == "ACTIVE"
-    expect(page.locator(".field-journal")).to_contain_text("the warehouse has moved")
+    expect(page.locator(".field-operator_actions")).to_contain_text("the warehouse has moved")
     assert complaints == []
 
 
@@ -118,7 +118,7 @@ def test_a_group_is_moved_after_a_look_at_its_new_lag(operator, picture, complai
     assert serious_findings(page) == []
     page.select_option("#id_to", "offset")
     page.fill("#id_offset", "121")
-    page.click("text=Show what it would do…")
+    page.click("text=Preview…")
     expect(page.locator(".pubsub-what")).to_contain_text("The group is 240 events behind; it would be 120.")
     picture("seek-preview")
     assert serious_findings(page) == []
@@ -127,7 +127,7 @@ def test_a_group_is_moved_after_a_look_at_its_new_lag(operator, picture, complai
     assert complaints == []
 
 
-def test_two_operators_press_the_same_verb(operator, second, complaints):
+def test_two_operators_press_the_same_action(operator, second, complaints):
     a_lively_shop()
     address = f"/admin/pubsub/subscription/{Subscription.objects.get(group_id='shipping').pk}/do"
     for page in (operator, second):
@@ -135,7 +135,7 @@ def test_two_operators_press_the_same_verb(operator, second, complaints):
         page.select_option("#id_to", "by")
         page.fill("#id_by", "10")
         page.fill("#id_partitions", "0")
-        page.click("text=Show what it would do…")
+        page.click("text=Preview…")
         expect(page.locator(".pubsub-what")).to_contain_text("it would be 14")
     operator.click("input[name=confirmed]")
     expect(operator.locator(".messagelist .success")).to_contain_text("it is now 14 events behind")
@@ -151,7 +151,7 @@ def test_two_operators_press_the_same_verb(operator, second, complaints):
     expect(second.locator(".messagelist .success")).to_have_text("Group shipping on orders.events is paused.")
     operator.click(".pubsub-ask input[type=submit]")
     expect(operator.locator(".messagelist .warning")).to_contain_text(
-        "somebody was faster: shipping on orders.events is paused already (the depot is closed (second))."
+        "already done by someone else: shipping on orders.events is paused already (the depot is closed (second))."
     )
     assert complaints == []
 
@@ -174,11 +174,11 @@ def test_the_log_is_looked_through_and_a_message_found(operator, picture, compla
     page.locator("#result_list tbody tr").last.get_by_role("link").click()
     expect(page.locator("#content h1")).to_have_text(f"{topic.name}:3")
     expect(page.locator(".pubsub-json").first).to_contain_text("Zoë Köhler")
-    expect(page.locator("#content")).to_contain_text("still to come: the group stands at offset")
-    picture("message")
+    expect(page.locator("#content")).to_contain_text("waiting: the group is at offset")
+    picture("event")
     assert serious_findings(page) == []
-    page.get_by_role("link", name="failed: waiting for somebody to act").click()
-    expect(page.locator(".field-state")).to_contain_text("waiting for somebody to act")
+    page.get_by_role("link", name="failed: waiting for an operator").click()
+    expect(page.locator(".field-state")).to_contain_text("waiting for an operator")
     assert complaints == []
 
 
@@ -189,7 +189,7 @@ def test_a_message_is_published_by_hand(operator, picture, complaints):
     page.fill("#id_payload", "{oops")
     page.fill("#id_type", "order.tested")
     page.click("input[type=submit]")
-    expect(page.locator(".errorlist")).to_contain_text("This is no JSON")
+    expect(page.locator(".errorlist")).to_contain_text("Not valid JSON")
     page.fill("#id_payload", '{"order": 4711, "note": "<b>test</b>"}')
     picture("publish")
     assert serious_findings(page) == []

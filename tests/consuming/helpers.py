@@ -1,37 +1,30 @@
-"""Places, letters and effects, as a test sees them; and processes that handle events until they are killed."""
+"""Cursors, dead letters and effects, as a test sees them; and processes that handle events until they are killed."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from queue import Empty, Queue
 from typing import Any
 
 from django.db import connection, transaction
 
 from pubsub import publish, publish_many
-from pubsub.consuming.claims import ALIVE
-from pubsub.consuming.leasing import Leaseholder
-from pubsub.consuming.reading import Place
-from pubsub.models import Claim, ConsumerLag, ConsumerOffset, DeadLetter, Topic
-from pubsub.sequencing.numbering import sequence
-from pubsub.sql import load
-from pubsub.subscriptions.declaring import Declaration, enrol
-
-from ..sequencing.helpers import (  # noqa: F401 - for the tests beside this
-    Running,
-    connection_parameters,
-    database_url,
-    wait_until,
-)
-
-CHECKOUT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 30
+from pubsub.consuming.crashes import CrashCounter
+from pubsub.consuming.find_work import Work, WorkFinder
+from pubsub.consuming.lease import HeldLease
+from pubsub.consuming.lease_renewer import LeaseRenewer
+from pubsub.consuming.leased import Leased
+from pubsub.consuming.mode import Allowance, Outcome, WorkerContext
+from pubsub.consuming.modes import MODES
+from pubsub.consuming.session import PartitionSession
+from pubsub.consuming.transactional import handle_batch
+from pubsub.models import ConsumerLag, ConsumerOffset, DeadLetter, Lease, Topic
+from pubsub.sequencing.sequencer import sequence
+from pubsub.subscriptions.declare import Declaration
+from pubsub.subscriptions.register import register_subscription
+from pubsub.subscriptions.task import PartitionTask
+from tests.processes import Process
 
 
 def topic_of(partitions: int = 1, name: str = "work") -> str:
@@ -56,10 +49,10 @@ def number() -> None:
         pass
 
 
-def place_of(declaration: Declaration, partition: int = 0) -> Place:
-    enrol([declaration], "default")
+def task_of(declaration: Declaration, partition: int = 0) -> PartitionTask:
+    register_subscription(declaration, using="default")
     topic = Topic.objects.get(name=declaration.topic)
-    return Place(declared=declaration, topic_id=topic.pk, partition_id=partition, using="default")
+    return PartitionTask(declared=declaration, topic_id=topic.pk, partition_id=partition, using="default")
 
 
 def next_offset(group: str = "readers") -> int:
@@ -75,7 +68,7 @@ def lag() -> int:
 
 
 def claims() -> list[tuple[int, int, int]]:
-    return list(Claim.objects.values_list("first_offset", "last_offset", "attempts"))
+    return list(Lease.objects.values_list("first_offset", "last_offset", "attempts"))
 
 
 def make_effects_table() -> None:
@@ -100,94 +93,56 @@ def effects() -> list[Any]:
         return [json.loads(payload) for (payload,) in cursor.fetchall()]
 
 
-def look_for_work(declaration: Declaration, worker_id: str = "somebody") -> list[dict[str, Any]]:
-    """What `find_work` tells a worker of that name."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            load("find_work"),
-            {
-                "topics": [declaration.topic],
-                "groups": [declaration.group],
-                "partitions": None,
-                "worker_id": worker_id,
-                "family": ALIVE,
-            },
-        )
-        columns = [column.name for column in cursor.description]
-        return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+def look_for_work(declaration: Declaration, worker_id: str = "another") -> list[Work]:
+    """What a worker of that name finds to do."""
+    return WorkFinder({declaration.key: declaration}, using="default", worker_id=worker_id).find()
+
+
+def consume(task: PartitionTask, size: int, counter: CrashCounter | None = None) -> Outcome:
+    """A batch in a transaction."""
+    with PartitionSession(task, size) as session:
+        return handle_batch(session, size, counter)
+
+
+class Leaseholder:
+    """What a worker process has to handle events under leases."""
+
+    def __init__(self, context: WorkerContext) -> None:
+        self.context = context
+        self.leases = context.leases
+
+    def mode(self, task: PartitionTask) -> Leased:
+        mode = MODES[task.declared.delivery](self.context)
+        assert isinstance(mode, Leased)
+        return mode
+
+    def consume(self, task: PartitionTask, size: int) -> Outcome:
+        """A batch under a lease."""
+        return self._work_on(task, size, has_new=True)
+
+    def retry_due(self, task: PartitionTask, *, at_once: int) -> int:
+        return self._work_on(task, at_once, has_due=True).retried
+
+    def take(self, task: PartitionTask, size: int) -> HeldLease | None:
+        """A lease, of which it then makes nothing."""
+        return self.mode(task).take(task, size)
+
+    def _work_on(self, task: PartitionTask, size: int, *, has_new: bool = False, has_due: bool = False) -> Outcome:
+        work = Work(task=task, has_new=has_new, has_due=has_due, crashed=False, is_leased=False)
+        (outcome,) = self.mode(task).work_on(work, Allowance(batch_size=size, size=size))
+        return outcome
 
 
 @contextmanager
 def leaseholder(name: str, lease_s: float = 30, *, renews: bool = True) -> Iterator[Leaseholder]:
-    """What a worker process of that name has. One that does not renew is as if it stood still."""
-    holder = Leaseholder(using="default", worker_id=name, lease_s=lease_s)
+    """One that does not renew is as if it stood still."""
+    leases = LeaseRenewer(using="default", lease_s=lease_s)
     if renews:
-        holder.start()
+        leases.start()
     try:
-        yield holder
+        yield Leaseholder(WorkerContext(using="default", worker_id=name, leases=leases))
     finally:
-        holder.stop()
-
-
-class Process:
-    """A Python process of the project's on the test database. What it prints is read as it comes."""
-
-    def __init__(
-        self, command: Sequence[str], url: str | None = None, stderr: int = subprocess.STDOUT, **environment: str
-    ) -> None:
-        self.process = subprocess.Popen(
-            command,
-            cwd=CHECKOUT,
-            env=os.environ
-            | {"DATABASE_URL": url or database_url(), "DJANGO_SETTINGS_MODULE": "tests.settings"}
-            | environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-        )
-        self.lines: Queue[str] = Queue()
-        self.said: list[str] = []
-        self._reading = threading.Thread(target=self._read, daemon=True)
-        self._reading.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout
-        for line in self.process.stdout:
-            self.lines.put(line.strip())
-
-    def wait_for(self, expected: str, seconds: float = PATIENCE_S) -> str:
-        """Until it says something that begins like that."""
-        while True:
-            try:
-                said = self.lines.get(timeout=seconds)
-            except Empty:
-                raise AssertionError(f"it has not said {expected!r} within {seconds} s, but {self.said}") from None
-            self.said.append(said)
-            if said.startswith(expected):
-                return said
-
-    def go_on(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-
-    def send(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-
-    def ends(self, seconds: float = PATIENCE_S) -> int:
-        code = self.process.wait(seconds)
-        self._reading.join(seconds)
-        return code
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        self._reading.join(5)
-        for stream in (self.process.stdin, self.process.stdout):
-            assert stream
-            stream.close()
+        leases.stop()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
-from ..sequencing.helpers import connected_to, database_url
+from tests.sessions import connected_to, database_url
 
 Losing = Callable[[bytes], bool]
 

@@ -10,26 +10,27 @@ from django.db import OperationalError, connection, transaction
 from psycopg.errors import AdminShutdown, DeadlockDetected
 
 from pubsub import Backoff, Delivery, Event, Reject, RetryLater
-from pubsub.consuming import setting_aside
-from pubsub.consuming.leases import Lease
-from pubsub.dead_letters import verbs
+from pubsub.consuming.crashes import BELIEVED_S
+from pubsub.consuming.lease import HeldLease
+from pubsub.consuming.transactional import Transactional
+from pubsub.dead_letters import actions
+from pubsub.dead_letters.attempts import count_death
 from pubsub.errors import LeaseLost
-from pubsub.models import Attempt, Claim, ConsumerOffset, DeadLetter
+from pubsub.models import Attempt, ConsumerOffset, DeadLetter, Lease
+from tests.handlers import Recorder, declare, drain
+from tests.sessions import Running, wait_until
 
-from ..handlers import Recorder, declare, drain
 from .helpers import (
-    Running,
     claims,
     lag,
     leaseholder,
     look_for_work,
     next_offset,
     number,
-    place_of,
     publish_each,
     publish_together,
     states,
-    wait_until,
+    task_of,
 )
 from .relay import TheFirstWith, losing
 
@@ -45,17 +46,17 @@ def test_in_order_outside_any_transaction_and_acknowledged_after_handling() -> N
     publish_each(*range(12))
     seen: list[Any] = []
     inside: list[bool] = []
-    places: list[int] = []
+    offsets: list[int] = []
 
     def handler(event: Event) -> None:
         seen.append(event.payload)
         inside.append(connection.in_atomic_block)
-        places.append(next_offset())
+        offsets.append(next_offset())
 
     drain(leased(handler), batch_size=5)
     assert seen == list(range(12))
     assert not any(inside)
-    assert places == [1] * 5 + [6] * 5 + [11] * 2, "the place moves when a batch is done, not before"
+    assert offsets == [1] * 5 + [6] * 5 + [11] * 2, "the cursor moves when a batch is done, not before"
     assert (next_offset(), lag(), claims()) == (13, 0, [])
 
 
@@ -163,7 +164,7 @@ def test_what_a_worker_has_under_a_lease_is_left_alone_and_shown_as_taken() -> N
     publish_each(1)
     number()
     second = Recorder()
-    place = place_of(leased(second))
+    task = task_of(leased(second))
     inside, go_on = threading.Event(), threading.Event()
 
     def slow(event: Event) -> None:
@@ -171,11 +172,11 @@ def test_what_a_worker_has_under_a_lease_is_left_alone_and_shown_as_taken() -> N
         assert go_on.wait(30)
 
     with leaseholder("one") as one, leaseholder("two") as two:
-        running = Running(one.consume, place_of(leased(slow)), 10)
+        running = Running(one.consume, task_of(leased(slow)), 10)
         assert inside.wait(10)
-        assert two.consume(place, 10).passed == 0
-        (work,) = look_for_work(place.declared, "two")
-        assert (work["has_new"], work["has_due"], work["is_taken"]) == (False, False, True)
+        assert two.consume(task, 10).passed == 0
+        (work,) = look_for_work(task.declared, "two")
+        assert (work.has_new, work.has_due, work.is_leased) == (False, False, True)
         go_on.set()
         assert running.result().passed == 1
     assert second.events == []
@@ -192,7 +193,7 @@ def test_draining_waits_for_what_is_under_somebody_elses_lease() -> None:
         assert go_on.wait(30)
 
     with leaseholder("one") as one:
-        running = Running(one.consume, place_of(leased(slow)), 10)
+        running = Running(one.consume, task_of(leased(slow)), 10)
         assert inside.wait(10)
         draining = Running(drain, leased(Recorder()))
         draining.join(0.5)
@@ -216,19 +217,19 @@ def test_a_zombie_changes_nothing_and_stops_before_its_next_event() -> None:
             inside.set()
             assert go_on.wait(30)
 
-    place = place_of(leased(zombie))
+    task = task_of(leased(zombie))
     with leaseholder("zombie", renews=False) as first, leaseholder("second") as second:
-        running = Running(first.consume, place, 10)
+        running = Running(first.consume, task, 10)
         assert inside.wait(10)
-        Claim.objects.update(expires_at="2000-01-01T00:00:00Z", lock_key=None)
-        other = place_of(leased(of_second))
+        Lease.objects.update(expires_at="2000-01-01T00:00:00Z", lock_key=None)
+        other = task_of(leased(of_second))
         passed = [second.consume(other, 4).passed for _ in range(3)]
         assert passed == [1, 1, 1], "one transaction at a time, where somebody may have died"
-        first._keeper.held[place.key].runs_out_at = 0.0  # by its own clock too, the zombie's lease has run out
+        first.leases.held[task.key].runs_out_at = 0.0  # by its own clock too, the zombie's lease has run out
         go_on.set()
         assert running.result().passed == 0
         assert of_zombie == [0, 1]
-        assert next_offset() == 4, "the place has not gone back"
+        assert next_offset() == 4, "the cursor has not gone back"
         while second.consume(other, 4).passed:
             pass
     assert of_second.payloads == list(range(6))
@@ -242,11 +243,11 @@ def test_an_acknowledgement_that_comes_too_late_counts_not() -> None:
 
     def handler(event: Event) -> None:
         if event.payload == 3:
-            Claim.objects.update(expires_at="2000-01-01T00:00:00Z", lock_key=None)
-            holding.append(second.consume(place_of(leased(lambda event: None)), 10).passed)
+            Lease.objects.update(expires_at="2000-01-01T00:00:00Z", lock_key=None)
+            holding.append(second.consume(task_of(leased(lambda event: None)), 10).passed)
 
     with leaseholder("late") as late, leaseholder("second") as second:
-        assert late.consume(place_of(leased(handler)), 10).passed == 0
+        assert late.consume(task_of(leased(handler)), 10).passed == 0
         assert holding == [1]
         assert next_offset() == 2
         assert [claim[:2] for claim in claims()] == [(2, 4)], "the rest of the range is still watched"
@@ -257,12 +258,12 @@ def test_a_failure_of_one_who_has_lost_its_lease_is_not_noted() -> None:
     number()
 
     def handler(event: Event) -> None:
-        Claim.objects.update(expires_at="2000-01-01T00:00:00Z", lock_key=None)
-        assert second.consume(place_of(leased(lambda event: None)), 10).passed == 1
+        Lease.objects.update(expires_at="2000-01-01T00:00:00Z", lock_key=None)
+        assert second.consume(task_of(leased(lambda event: None)), 10).passed == 1
         raise ValueError
 
     with leaseholder("late") as late, leaseholder("second") as second:
-        assert late.consume(place_of(leased(handler)), 10).passed == 0
+        assert late.consume(task_of(leased(handler)), 10).passed == 0
     assert not DeadLetter.objects.exists()
     assert next_offset() == 2
 
@@ -272,11 +273,11 @@ def test_a_failure_of_one_who_has_lost_its_lease_is_not_noted() -> None:
 def test_one_that_lives_and_has_lost_its_lease_has_not_died_of_the_event(outcome: str, attempts: int) -> None:
     publish_each(1)
     number()
-    place = place_of(leased(lambda event: lose_the_lease()))
+    task = task_of(leased(lambda event: lose_the_lease()))
 
     def lose_the_lease() -> None:
-        Claim.objects.update(expires_at="2000-01-01T00:00:00Z", lock_key=None, attempts=attempts)
-        assert second._take(place, 10)
+        Lease.objects.update(expires_at="2000-01-01T00:00:00Z", lock_key=None, attempts=attempts)
+        assert second.take(task, 10)
         assert claims() == [(1, 1, attempts + 1)]
         if outcome == "fails":
             raise ValueError
@@ -286,40 +287,40 @@ def test_one_that_lives_and_has_lost_its_lease_has_not_died_of_the_event(outcome
     with leaseholder("first", renews=False) as first, leaseholder("second", renews=False) as second:
         if outcome == "meets a failing database":
             with pytest.raises(AdminShutdown):
-                first.consume(place, 10)
+                first.consume(task, 10)
         else:
-            assert first.consume(place, 10).passed == 0
+            assert first.consume(task, 10).passed == 0
         assert claims() == [(1, 1, attempts)], "the attempt of the one that lives does not count"
 
 
 def test_one_who_learns_that_its_lease_is_lost_may_still_die_of_the_event() -> None:
     publish_each("kill")
     number()
-    place = place_of(leased(Recorder()))
+    task = task_of(leased(Recorder()))
     attempts = []
-    before: tuple[Any, Lease] | None = None
+    before: tuple[Any, HeldLease] | None = None
     for n in range(5):
         with leaseholder(f"worker {n}", renews=False) as holder:
-            lease = holder._take(place, 10)
+            lease = holder.take(task, 10)
             assert lease
             attempts.append(lease.attempt)
             if before:
-                before[0]._keeper.renew(before[1])  # and then it dies
+                before[0].leases.renew(before[1])  # and then it dies
                 assert before[1].lost
             before = holder, lease
-        Claim.objects.update(expires_at="2000-01-01T00:00:00Z")
+        Lease.objects.update(expires_at="2000-01-01T00:00:00Z")
     assert attempts == [1, 2, 3, 4, 5]
 
 
 def test_what_is_being_tried_again_is_not_due_before_it_could_begin() -> None:
     publish_each("bad")
     declaration = leased(Recorder(fails=lambda event: True), retry=[0, 0], delivery=Delivery.TRANSACTIONAL)
-    drain(declaration, max_messages=1)
-    place = place_of(declaration)
+    drain(declaration, max_events=1)
+    task = task_of(declaration)
     with transaction.atomic(), connection.cursor() as cursor:
-        assert len(setting_aside.expect_the_worst(cursor, place)) == 1
+        assert len(count_death(cursor, task, soonest_s=BELIEVED_S)) == 1
     with transaction.atomic(), connection.cursor() as cursor:
-        assert len(setting_aside.expect_the_worst(cursor, place)) == 0
+        assert len(count_death(cursor, task, soonest_s=BELIEVED_S)) == 0
     assert [letter.attempts for letter in DeadLetter.objects.all()] == [2]
 
 
@@ -327,13 +328,13 @@ def test_one_who_does_not_hear_that_it_has_a_lease_gives_it_back() -> None:
     publish_each(1)
     number()
     handler = Recorder()
-    place = place_of(leased(handler))
+    task = task_of(leased(handler))
     lost = TheFirstWith(b"COMMIT")
     with leaseholder("one", renews=False) as one, losing(lost):
         with pytest.raises(OperationalError):
-            one.consume(place, 10)
+            one.consume(task, 10)
         assert (lost.lost, claims()) == (1, [])
-        assert one.consume(place, 10).passed == 1
+        assert one.consume(task, 10).passed == 1
     assert [event.attempt for event in handler.events] == [1]
 
 
@@ -344,15 +345,15 @@ def test_one_who_does_not_hear_that_it_may_try_again_has_not_tried(delivery: Del
     handler = Recorder(fails=lambda event: fails)
     declaration = leased(handler, retry=[0], delivery=delivery)
     with leaseholder("one", renews=False) as one:
-        drain(declaration, max_messages=1)
-        place = place_of(declaration)
+        drain(declaration, max_events=1)
+        task = task_of(declaration)
         fails = False
         lost = TheFirstWith(b"COMMIT")
         with losing(lost), pytest.raises(OperationalError):
             if delivery is Delivery.TRANSACTIONAL:
-                setting_aside.retry_due(place, at_once=10, suspect=True)
+                Transactional(one.context).retry_due(task, 10, crashed=True)
             else:
-                one.retry_due(place, at_once=10)
+                one.retry_due(task, at_once=10)
         assert lost.lost == 1
         letter = DeadLetter.objects.get()
         assert (letter.state, letter.attempts, claims()) == ("retrying", 1, [])
@@ -367,13 +368,13 @@ def test_a_retry_that_loses_its_lease_is_due_again() -> None:
     def handler(event: Event) -> None:
         if fails:
             raise ValueError
-        Claim.objects.all().delete()
+        Lease.objects.all().delete()
 
     declaration = leased(handler, retry=[0])
-    drain(declaration, max_messages=1)
+    drain(declaration, max_events=1)
     fails = False
     with leaseholder("one", renews=False) as one:
-        one.retry_due(place_of(declaration), at_once=10)
+        one.retry_due(task_of(declaration), at_once=10)
     letter = DeadLetter.objects.get()
     assert (letter.state, letter.attempts, letter.exception_class) == ("retrying", 1, "builtins.ValueError")
 
@@ -385,14 +386,14 @@ def test_a_lost_lease_changes_no_count_where_the_place_has_moved_on() -> None:
     def lose_the_lease(event: Event) -> None:
         if event.payload == 2:
             return
-        Claim.objects.update(expires_at="2000-01-01T00:00:00Z", lock_key=None)
-        assert second.consume(place_of(leased(lambda event: None)), 10).passed == 1
-        assert second._take(place, 10)
-        Claim.objects.update(attempts=2)
+        Lease.objects.update(expires_at="2000-01-01T00:00:00Z", lock_key=None)
+        assert second.consume(task_of(leased(lambda event: None)), 10).passed == 1
+        assert second.take(task, 10)
+        Lease.objects.update(attempts=2)
 
-    place = place_of(leased(lose_the_lease))
+    task = task_of(leased(lose_the_lease))
     with leaseholder("first", renews=False) as first, leaseholder("second", renews=False) as second:
-        assert first.consume(place, 10).passed == 0
+        assert first.consume(task, 10).passed == 0
         assert claims() == [(2, 2, 2)]
 
 
@@ -403,15 +404,15 @@ def test_a_lease_is_renewed_while_a_handler_works_for_longer() -> None:
     renewed = threading.Event()
 
     def slow(event: Event) -> None:
-        first = Claim.objects.get().expires_at
-        while Claim.objects.get().expires_at < first + (first - Claim.objects.get().taken_at) * 2:
+        first = Lease.objects.get().expires_at
+        while Lease.objects.get().expires_at < first + (first - Lease.objects.get().taken_at) * 2:
             renewed.wait(0.05)
-        ends.append(second.consume(place, 10).passed)
+        ends.append(second.consume(task, 10).passed)
 
-    place = place_of(leased(slow))
+    task = task_of(leased(slow))
     with leaseholder("one", 1) as one, leaseholder("second", 1) as second:
-        Claim.objects.update(lock_key=None)
-        assert one.consume(place, 10).passed == 1
+        Lease.objects.update(lock_key=None)
+        assert one.consume(task, 10).passed == 1
     assert ends == [0]
     assert lag() == 0
 
@@ -423,19 +424,19 @@ def test_one_that_nobody_renewed_asks_before_its_next_event_whether_it_still_has
 
     def handler(event: Event) -> None:
         seen.append(event.payload)
-        one._keeper.held[place.key].runs_out_at = 0.0
+        one.leases.held[task.key].runs_out_at = 0.0
 
-    place = place_of(leased(handler))
+    task = task_of(leased(handler))
     with leaseholder("one", renews=False) as one:
-        assert one.consume(place, 10).passed == 2
-        assert Claim.objects.count() == 0
+        assert one.consume(task, 10).passed == 2
+        assert Lease.objects.count() == 0
     assert seen == [1, 2]
 
 
 def test_taken_over_at_once_when_the_connection_drops_otherwise_when_the_lease_ends() -> None:
     publish_each(1, 2)
     number()
-    place = place_of(leased(Recorder()))
+    task = task_of(leased(Recorder()))
     died = threading.Event()
 
     def die(event: Event) -> None:
@@ -445,23 +446,23 @@ def test_taken_over_at_once_when_the_connection_drops_otherwise_when_the_lease_e
     one = leaseholder("one")
     with leaseholder("two") as two:
         with one as first:
-            while first._keeper.lock_key is None:
+            while first.leases.lock_key is None:
                 died.wait(0.01)
             died.clear()
-            lease = first._take(place, 10)
+            lease = first.take(task, 10)
             assert lease
-            assert two.consume(place, 10).passed == 0, "it is connected"
-            assert [work["is_taken"] for work in look_for_work(place.declared, "two")] == [True]
+            assert two.consume(task, 10).passed == 0, "it is connected"
+            assert [work.is_leased for work in look_for_work(task.declared, "two")] == [True]
         # Now its connection is closed, and its lease goes on for half a minute.
-        wait_until(lambda: not look_for_work(place.declared, "two")[0]["is_taken"], "the server has noticed")
-        (work,) = look_for_work(place.declared, "two")
-        assert (work["has_new"], work["suspect"], work["is_taken"]) == (True, True, False)
-        assert two.consume(place, 10).passed == 1
+        wait_until(lambda: not look_for_work(task.declared, "two")[0].is_leased, "the server has noticed")
+        (work,) = look_for_work(task.declared, "two")
+        assert (work.has_new, work.crashed, work.is_leased) == (True, True, False)
+        assert two.consume(task, 10).passed == 1
         # One whose connection cannot be seen is believed to live until its lease ends.
-        Claim.objects.update(worker_id="three", lock_key=None, expires_at="2100-01-01T00:00:00Z")
-        assert two.consume(place, 10).passed == 0
-        Claim.objects.update(expires_at="2000-01-01T00:00:00Z")
-        assert two.consume(place, 10).passed == 1
+        Lease.objects.update(worker_id="three", lock_key=None, expires_at="2100-01-01T00:00:00Z")
+        assert two.consume(task, 10).passed == 0
+        Lease.objects.update(expires_at="2000-01-01T00:00:00Z")
+        assert two.consume(task, 10).passed == 1
     assert (lag(), claims()) == (0, [])
 
 
@@ -575,15 +576,15 @@ def test_stop_goes_on_though_a_worker_died_between_a_failure_and_its_end() -> No
     handler = Recorder(fails=lambda event: event.payload == 1 and event.attempt < 2)
     declaration = leased(handler, on_failure="stop", retry=[0])
     drain(declare(Recorder(), topic="work", group="others"))
-    place = place_of(declaration)
+    task = task_of(declaration)
     with leaseholder("dies", renews=False) as dies:
-        lease = dies._take(place, 10)
-        assert isinstance(lease, Lease)
-        from pubsub.consuming.reading import by_transaction
+        lease = dies.take(task, 10)
+        assert isinstance(lease, HeldLease)
+        from pubsub.consuming.entries import by_transaction
 
         together = next(by_transaction(lease.all_entries()))
-        dies._bury(lease, together, ValueError(), set(), 0)
-    Claim.objects.update(expires_at="2000-01-01T00:00:00Z")
+        dies.mode(task).set_aside(lease, together, ValueError(), set())
+    Lease.objects.update(expires_at="2000-01-01T00:00:00Z")
     drain(declaration, wait_period_ms=1)
     assert [event.payload for event in handler.events] == [1, 2]
     assert (lag(), claims()) == (0, [])
@@ -592,19 +593,19 @@ def test_stop_goes_on_though_a_worker_died_between_a_failure_and_its_end() -> No
 def test_a_claim_that_nobody_needs_any_more_goes() -> None:
     publish_each(1)
     number()
-    place = place_of(leased(Recorder()))
+    task = task_of(leased(Recorder()))
     with leaseholder("dies", renews=False) as dies:
-        assert dies._take(place, 10)
-    Claim.objects.update(expires_at="2000-01-01T00:00:00Z")
+        assert dies.take(task, 10)
+    Lease.objects.update(expires_at="2000-01-01T00:00:00Z")
     ConsumerOffset.objects.update(next_offset=2, next_position=10**6, passed=1)
-    drain(place.declared)
+    drain(task.declared)
     assert claims() == []
 
 
 def test_replay_of_a_dead_letter() -> None:
     publish_each(1)
     drain(leased(Recorder(fails=lambda event: True)))
-    verbs.replay([DeadLetter.objects.get().pk], "default")
+    actions.replay([DeadLetter.objects.get().pk], using="default")
     handler = Recorder()
     drain(leased(handler))
     assert [event.attempt for event in handler.events] == [2]
@@ -616,9 +617,9 @@ def test_a_lost_lease_is_told(caplog: pytest.LogCaptureFixture) -> None:
     number()
 
     def handler(event: Event) -> None:
-        Claim.objects.all().delete()
+        Lease.objects.all().delete()
 
     with leaseholder("one") as one:
-        one.consume(place_of(leased(handler)), 10)
+        one.consume(task_of(leased(handler)), 10)
     assert "another worker has taken over" in caplog.text
     assert issubclass(LeaseLost, Exception)

@@ -7,10 +7,11 @@ import pytest
 from psycopg.errors import AdminShutdown
 
 from pubsub import Delivery, RetryLater
-from pubsub.dead_letters import verbs
-from pubsub.models import Claim, DeadLetter
+from pubsub.dead_letters import actions
+from pubsub.models import DeadLetter, Lease
+from tests.handlers import Recorder, declare, drain
+from tests.sessions import wait_until
 
-from ..handlers import Recorder, declare, drain
 from .helpers import (
     claims,
     consumer,
@@ -20,11 +21,10 @@ from .helpers import (
     look_for_work,
     next_offset,
     number,
-    place_of,
     publish_each,
     publish_together,
     states,
-    wait_until,
+    task_of,
 )
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work")]
@@ -36,9 +36,9 @@ def once(handler: Any, **options: Any) -> Any:
 
 def test_the_place_moves_first() -> None:
     publish_each(*range(5))
-    places: list[int] = []
-    drain(once(lambda event: places.append(next_offset())), batch_size=3)
-    assert places == [4, 4, 4, 6, 6]
+    offsets: list[int] = []
+    drain(once(lambda event: offsets.append(next_offset())), batch_size=3)
+    assert offsets == [4, 4, 4, 6, 6]
     assert (lag(), claims()) == (0, [])
 
 
@@ -71,7 +71,7 @@ def test_stop_leaves_what_nobody_has_begun_with_for_later() -> None:
     drain(declaration)
     assert handler.payloads == [1, "bad"]
     assert (next_offset(), lag(), claims()) == (3, 2, [])
-    verbs.discard([DeadLetter.objects.get().pk], "default")
+    actions.discard([DeadLetter.objects.get().pk], using="default")
     drain(declaration)
     assert handler.payloads == [1, "bad", 3, 4]
     assert (lag(), claims()) == (0, [])
@@ -88,12 +88,12 @@ def test_what_a_dead_worker_had_in_hand_becomes_dead_letters_though_nothing_new_
     publish_each(1, 2)
     number()
     handler = Recorder()
-    place = place_of(once(handler))
+    task = task_of(once(handler))
     with leaseholder("dies", renews=False) as dies:
-        assert dies._take(place, 10)
-    assert [work["is_taken"] for work in look_for_work(place.declared)] == [True], "it may live"
-    Claim.objects.update(expires_at="2000-01-01T00:00:00Z")
-    drain(place.declared)
+        assert dies.take(task, 10)
+    assert [work.is_leased for work in look_for_work(task.declared)] == [True], "it may live"
+    Lease.objects.update(expires_at="2000-01-01T00:00:00Z")
+    drain(task.declared)
     assert handler.events == []
     assert states() == [(1, "dead"), (2, "dead")]
     assert {letter.exception_class for letter in DeadLetter.objects.all()} == {"pubsub.errors.WorkerDied"}
@@ -107,11 +107,11 @@ def test_also_where_a_replay_comes_first(on_failure: str) -> None:
     publish_each(1, 2)
     number()
     handler = Recorder()
-    place = place_of(once(handler))
+    task = task_of(once(handler))
     with leaseholder("dies", renews=False) as dies:
-        assert dies._take(place, 10)
-    verbs.replay([DeadLetter.objects.get().pk], "default")
-    Claim.objects.update(expires_at="2000-01-01T00:00:00Z")
+        assert dies.take(task, 10)
+    actions.replay([DeadLetter.objects.get().pk], using="default")
+    Lease.objects.update(expires_at="2000-01-01T00:00:00Z")
     drain(once(handler, on_failure=on_failure))
     assert handler.payloads == ["bad"]
     assert states() == [("bad", "resolved"), (1, "dead"), (2, "dead")]
@@ -132,7 +132,7 @@ def test_no_event_is_handled_before_its_transaction_turns_out_to_have_to_wait() 
         publish("work", "blocked", key="a")
     drain(declaration)
     assert handler.payloads == ["bad"]
-    verbs.replay([DeadLetter.objects.get(payload="bad").pk], "default")
+    actions.replay([DeadLetter.objects.get(payload="bad").pk], using="default")
     drain(declaration)
     assert handler.payloads == ["bad", "bad", "free", "blocked"]
 

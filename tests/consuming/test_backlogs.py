@@ -10,24 +10,16 @@ from django.db import connection, transaction
 from psycopg.pq import TransactionStatus
 
 from pubsub import Event, publish
-from pubsub.consuming import holding
-from pubsub.consuming.transactional import consume
+from pubsub.consuming.session import PartitionSession
+from pubsub.consuming.transactional import handle_batch
+from pubsub.db.pipeline import begin, execute_together
 from pubsub.models import ConsumerOffset
 from pubsub.signals import batch_handled
-from pubsub.statements import begin, execute_together
+from pubsub.subscriptions.task import PartitionTask
+from tests.handlers import Recorder, declare, drain
+from tests.sessions import connection_parameters
 
-from ..handlers import Recorder, declare, drain
-from .helpers import (
-    connection_parameters,
-    lag,
-    look_for_work,
-    next_offset,
-    number,
-    place_of,
-    publish_each,
-    publish_together,
-    states,
-)
+from .helpers import lag, look_for_work, next_offset, number, publish_each, publish_together, states, task_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work")]
 
@@ -53,9 +45,13 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         trips.append("; ".join(statements))
         return execute_together(connection, statements, parameters)
 
-    for module in ("holding", "reading"):
+    for module in ("session", "entries"):
         monkeypatch.setattr(f"pubsub.consuming.{module}.execute_together", send)
     return trips
+
+
+def going_on(task: PartitionTask) -> PartitionSession:
+    return PartitionSession(task, 10, may_go_on=lambda passed, reads: True)
 
 
 def reads(sent: list[str]) -> int:
@@ -84,7 +80,7 @@ def test_nothing_is_read_twice_and_a_batch_is_a_round_trip(monkeypatch: pytest.M
 def test_several_partitions_take_turns_and_each_begins_where_the_last_visit_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pubsub.consuming.worker.VISIT_S", 0)
+    monkeypatch.setattr("pubsub.worker.worker.SESSION_S", 0)
     for n in range(300):
         publish_each(n, topic="wide", key=n % 7)
     handler = Recorder()
@@ -126,8 +122,10 @@ def test_what_was_read_ahead_is_forgotten_where_the_place_has_been_moved() -> No
     handler = Recorder()
 
     def move() -> None:
-        place = ConsumerOffset.objects.get(group_id="readers")
-        ConsumerOffset.objects.update(next_offset=91, next_position=place.next_position + 70, passed=place.passed + 70)
+        cursor = ConsumerOffset.objects.get(group_id="readers")
+        ConsumerOffset.objects.update(
+            next_offset=91, next_position=cursor.next_position + 70, passed=cursor.passed + 70
+        )
 
     def handle(event: Event) -> None:
         handler(event)
@@ -182,7 +180,7 @@ def test_a_place_that_somebody_takes_between_two_batches_is_left_to_them(
     taken = threading.Event()
 
     def take() -> None:
-        """Waits until the first batch commits, and has the place from then on."""
+        """Waits until the first batch commits, and has the cursor from then on."""
         session.execute("BEGIN")
         session.execute("UPDATE consumer_offsets SET next_offset = next_offset WHERE group_id = 'readers'")
         taken.set()
@@ -198,16 +196,16 @@ def test_a_place_that_somebody_takes_between_two_batches_is_left_to_them(
         return f"{begin(session_of_ours)}; SELECT pg_advisory_xact_lock(4711)"
 
     declaration = declare(handle_first, topic="work")
-    place = place_of(declaration)
+    task = task_of(declaration)
     number()
-    monkeypatch.setattr(holding, "begin", begin_late)
+    monkeypatch.setattr("pubsub.consuming.session.begin", begin_late)
     with psycopg.connect(**connection_parameters(), autocommit=True) as gate:
         gate.execute("SELECT pg_advisory_lock(4711)")
         opener = threading.Thread(target=lambda: taken.wait(20) and gate.execute("SELECT pg_advisory_unlock(4711)"))
         opener.start()
-        with holding.Visit(place, 10, may_go_on=lambda passed, reads: True) as visit:
-            first = consume(place, 10, visit=visit)
-            assert (first.passed, visit.goes_on) == (10, False)
+        with going_on(task) as session_of_ours:
+            first = handle_batch(session_of_ours, 10)
+            assert (first.passed, session_of_ours.goes_on) == (10, False)
         opener.join()
         session.execute("ROLLBACK")
     assert handler.payloads == list(range(10))
@@ -221,19 +219,19 @@ def test_a_place_that_somebody_takes_between_two_batches_is_left_to_them(
 def test_leaving_early_gives_the_place_up_at_once(session: "psycopg.Connection[Any]") -> None:
     publish_each(*range(40))
     handler = Recorder()
-    place = place_of(declare(handler, topic="work"))
+    task = task_of(declare(handler, topic="work"))
     number()
     lock = "SELECT next_offset FROM consumer_offsets WHERE group_id = 'readers' FOR UPDATE SKIP LOCKED"
 
-    with holding.Visit(place, 10, may_go_on=lambda passed, reads: True) as visit:
-        consume(place, 10, visit=visit)
-        assert visit.goes_on
+    with going_on(task) as session_of_ours:
+        handle_batch(session_of_ours, 10)
+        assert session_of_ours.goes_on
         assert session.execute(lock).fetchone() is None
     assert session.execute(lock).fetchone() == (11,)
     assert not is_in_transaction()
 
-    with pytest.raises(KeyboardInterrupt), holding.Visit(place, 10, may_go_on=lambda passed, reads: True) as visit:
-        consume(place, 10, visit=visit)
+    with pytest.raises(KeyboardInterrupt), going_on(task) as session_of_ours:
+        handle_batch(session_of_ours, 10)
         raise KeyboardInterrupt
     assert session.execute(lock).fetchone() == (21,)
     assert handler.payloads == list(range(20))
@@ -252,14 +250,14 @@ def test_leaving_early_does_not_look_like_a_death(session: "psycopg.Connection[A
     publish_each(*range(40))
     declaration = declare(Recorder(), topic="work")
 
-    worker = drain(declaration, batch_size=10, max_messages=10)
+    worker = drain(declaration, batch_size=10, max_events=10)
     assert (worker.passed, next_offset()) == (10, 11)
-    assert [found["suspect"] for found in look_for_work(declaration)] == [False]
+    assert [found.crashed for found in look_for_work(declaration)] == [False]
 
-    place = place_of(declaration)
-    with holding.Visit(place, 10, may_go_on=lambda passed, reads: True) as visit:
-        consume(place, 10, visit=visit)
-    assert [found["suspect"] for found in look_for_work(declaration)] == [False]
+    task = task_of(declaration)
+    with going_on(task) as session_of_ours:
+        handle_batch(session_of_ours, 10)
+    assert [found.crashed for found in look_for_work(declaration)] == [False]
 
 
 def test_what_fails_behind_the_commit_makes_no_committed_batch_look_failed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,8 +270,8 @@ def test_what_fails_behind_the_commit_makes_no_committed_batch_look_failed(monke
         begun.append(1)
         return begin(session_of_ours) + ("; SELECT 1/0" if len(begun) == 3 else "")
 
-    monkeypatch.setattr(holding, "begin", begin_badly)
-    worker = drain(declare(handler, topic="work"), batch_size=10, max_messages=40)
+    monkeypatch.setattr("pubsub.consuming.session.begin", begin_badly)
+    worker = drain(declare(handler, topic="work"), batch_size=10, max_events=40)
 
     assert handler.payloads == list(range(40))
     assert told == [10] * 4
@@ -293,12 +291,12 @@ def test_what_is_logged_of_a_batch_is_logged_outside_its_transaction(caplog: pyt
                 seen.append((record.getMessage(), is_in_transaction()))
 
     writer = Writer()
-    caplog.set_level(logging.DEBUG, "pubsub.worker")
-    logging.getLogger("pubsub.worker").addHandler(writer)
+    caplog.set_level(logging.DEBUG, "pubsub.worker.worker")
+    logging.getLogger("pubsub.worker.worker").addHandler(writer)
     try:
         drain(declare(Recorder(), topic="work"), batch_size=10)
     finally:
-        logging.getLogger("pubsub.worker").removeHandler(writer)
+        logging.getLogger("pubsub.worker.worker").removeHandler(writer)
     said = "readers on work/0: passed 10 events, now behind offset"
     assert seen == [(f"{said} 10", False), (f"{said} 20", False), (f"{said} 30", False)]
 

@@ -9,13 +9,12 @@ import pytest
 from django.db import connection, transaction
 
 from pubsub import publish_many
-from pubsub.sequencing.numbering import sequence
-from pubsub.subscriptions.declaring import enrol
-from pubsub.topics.finding import forget_ids
+from pubsub.sequencing.sequencer import sequence
+from pubsub.subscriptions.register import register_subscription
+from pubsub.topics.registry import forget_ids
+from tests.handlers import declare, drain
+from tests.sessions import connected_to
 
-from ..handlers import declare, drain
-from ..sequencing.helpers import connected_to
-from ..sequencing.test_crash import server as server
 from .helpers import lag, topic_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -48,7 +47,8 @@ def wal_per_event(topic: str, groups: int) -> float:
     topic_of(4, topic)
     handled = []
     declared = [declare(handled.append, topic=topic, group=f"{topic}-{n}") for n in range(groups)]
-    enrol(declared, "default")
+    for declaration in declared:
+        register_subscription(declaration, using="default")
     asked("CHECKPOINT")
     before = asked("SELECT pg_current_wal_insert_lsn()")
     for first in range(0, EVENTS, AT_ONCE):

@@ -9,27 +9,14 @@ import pytest
 from django.db import OperationalError, connection, connections, transaction
 
 from pubsub import Delivery, Event, publish
-from pubsub.consuming.worker import Worker
-from pubsub.dead_letters import verbs
-from pubsub.models import Claim, DeadLetter
-from pubsub.subscriptions.declaring import enrol
+from pubsub.dead_letters import actions
+from pubsub.models import DeadLetter, Lease
+from pubsub.subscriptions.register import register_subscription
+from pubsub.worker.worker import Worker
+from tests.handlers import Recorder, declare, drain
+from tests.sessions import Running, wait_until
 
-from ..handlers import Recorder, declare, drain
-from ..sequencing.pgbouncer import through_pooler as through_pooler
-from .helpers import (
-    Running,
-    claims,
-    effects,
-    lag,
-    leaseholder,
-    look_for_work,
-    note,
-    number,
-    place_of,
-    publish_each,
-    states,
-    wait_until,
-)
+from .helpers import claims, effects, lag, leaseholder, look_for_work, note, number, publish_each, states, task_of
 
 MODES = list(Delivery)
 pytestmark = [pytest.mark.django_db(transaction=True)]
@@ -59,7 +46,7 @@ def promises(mode: Delivery) -> None:
 
     retry = () if mode is Delivery.AT_MOST_ONCE else (0,)
     declaration = declare(handler, topic="wide", delivery=mode, retry=retry, on_failure="park_key")
-    enrol([declaration], "default")
+    register_subscription(declaration, using="default")
     number()
     workers = [Worker([declaration], using="default", batch_size=4, wait_period_ms=10, listen=False) for _ in range(3)]
     running = [Running(worker.run) for worker in workers]
@@ -84,7 +71,11 @@ def promises(mode: Delivery) -> None:
 
 def all_is_done() -> bool:
     try:
-        return lag() == 0 and not claims() and not DeadLetter.objects.filter(state="retrying").exists()
+        left = {state for _, state in states()}
+        # Behind a dead letter events stay parked. Otherwise they go on: where transactions are strict, maintenance may
+        # have to let them go.
+        waits = "retrying" in left or ("parked" in left and "dead" not in left)
+        return lag() == 0 and not claims() and not waits
     except OperationalError:
         return False  # where transactions are strict, to look is one, too
 
@@ -103,15 +94,15 @@ def test_leases_through_a_pooler(work: str, session: "psycopg.Connection[Any]", 
     publish_each(1, 2)
     number()
     handler = Recorder()
-    place = place_of(declare(handler, topic="work", delivery=Delivery.AT_LEAST_ONCE))
+    task = task_of(declare(handler, topic="work", delivery=Delivery.AT_LEAST_ONCE))
     with leaseholder("one", 1) as one, leaseholder("two", 1) as two:
-        lease = one._take(place, 10)
+        lease = one.take(task, 10)
         assert lease
         (first,) = session.execute("SELECT expires_at FROM consumer_claims").fetchone() or (None,)
-        wait_until(lambda: Claim.objects.get().expires_at > first, "it is renewed")
-        assert Claim.objects.get().lock_key is None, "nobody's session can be watched here"
-        assert two.consume(place, 10).passed == 0
-        assert [found["is_taken"] for found in look_for_work(place.declared, "two")] == [True]
+        wait_until(lambda: Lease.objects.get().expires_at > first, "it is renewed")
+        assert Lease.objects.get().lock_key is None, "nobody's session can be watched here"
+        assert two.consume(task, 10).passed == 0
+        assert [found.is_leased for found in look_for_work(task.declared, "two")] == [True]
     assert (
         session.execute(
             "SELECT FROM pg_locks WHERE database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -120,8 +111,8 @@ def test_leases_through_a_pooler(work: str, session: "psycopg.Connection[Any]", 
         is None
     )
     with leaseholder("two", 1) as two:
-        wait_until(lambda: two.consume(place, 10).passed == 1, "taken over when the lease has ended")
-        assert two.consume(place, 10).passed == 1
+        wait_until(lambda: two.consume(task, 10).passed == 1, "taken over when the lease has ended")
+        assert two.consume(task, 10).passed == 1
     assert handler.payloads == [1, 2]
     assert (lag(), claims()) == (0, [])
 
@@ -129,7 +120,7 @@ def test_leases_through_a_pooler(work: str, session: "psycopg.Connection[Any]", 
 def test_a_retry_through_a_pooler(work: str, through_pooler: None) -> None:
     publish_each(1)
     drain(declare(Recorder(fails=lambda event: True), topic="work"))
-    verbs.replay([DeadLetter.objects.get().pk], "default")
+    actions.replay([DeadLetter.objects.get().pk], using="default")
     drain(declare(Recorder(), topic="work"))
     assert states() == [(1, "resolved")]
     assert not connections["default"].in_atomic_block

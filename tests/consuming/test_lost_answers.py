@@ -8,8 +8,9 @@ from django.db import transaction
 
 from pubsub import publish_many
 from pubsub.models import DeadLetter
+from tests.sessions import database_url, wait_until
 
-from .helpers import claims, consumer, database_url, effects, lag, number, wait_until
+from .helpers import claims, consumer, effects, lag, number
 from .relay import ByChance, relay
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("effects_table")]

@@ -12,8 +12,8 @@ from django.db import connection, transaction
 from pubsub import Event
 from pubsub.events import LONGEST_TEXT
 from pubsub.models import DeadLetter
+from tests.handlers import declare, drain
 
-from ..handlers import declare, drain
 from .helpers import claims, consumer, effects, lag, note, publish_each, publish_together, states
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work", "effects_table")]

@@ -8,10 +8,10 @@ import pytest
 from django.db import transaction
 
 from pubsub import publish_many
-from pubsub.dead_letters import verbs
+from pubsub.dead_letters import actions
 from pubsub.models import DeadLetter
+from tests.handlers import declare, drain
 
-from ..handlers import declare, drain
 from .helpers import consumer, lag, number, publish_each, topic_of
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
@@ -53,7 +53,7 @@ def test_also_when_it_is_replayed(delivery: str, long_transaction: None) -> None
     drain(declare(fail, topic="work", delivery=delivery))
     assert DeadLetter.objects.filter(state="dead").count() == MANY
     first = DeadLetter.objects.order_by("id")[0]
-    assert len(verbs.replay([first.pk], "default")) == MANY
+    assert len(actions.replay([first.pk], using="default")) == MANY
     with consumer("counting", "--drain", delivery=delivery) as process:
         peak = peak_mb(process.wait_for("peak_kb", 240))
         assert process.ends() == 0

@@ -13,24 +13,13 @@ import pytest
 from django.db import connection, transaction
 
 from pubsub import Delivery, publish_many
-from pubsub.models import Claim, DeadLetter
+from pubsub.models import DeadLetter, Lease
+from tests.handlers import declare
+from tests.processes import Process
+from tests.server import crash, restart
+from tests.sessions import connection_parameters, wait_until
 
-from ..handlers import declare
-from ..sequencing.test_crash import crash, restart
-from ..sequencing.test_crash import server as server
-from .helpers import (
-    Process,
-    claims,
-    connection_parameters,
-    consumer,
-    effects,
-    lag,
-    note,
-    number,
-    publish_each,
-    states,
-    wait_until,
-)
+from .helpers import claims, consumer, effects, lag, note, number, publish_each, states
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 KEYS = 40
@@ -192,15 +181,14 @@ def test_stopped_for_longer_than_its_lease_then_continued(work: str, effects_tab
             wait_until(lambda: lag() == 0 and not claims(), "it is acknowledged")
     done = effects()
     assert Counter(done) == Counter([0, 0, 1, 2, 3, 4, 5, 6])
-    assert (lag(), states(), Claim.objects.count()) == (0, [], 0)
+    assert (lag(), states(), Lease.objects.count()) == (0, [], 0)
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("mode", [Delivery.TRANSACTIONAL, Delivery.AT_LEAST_ONCE])
 def test_eight_workers_eight_partitions_and_random_failures(mode: Delivery, wide: str, effects_table: None) -> None:
-    from pubsub.consuming.worker import Worker
-
-    from .helpers import Running
+    from pubsub.worker.worker import Worker
+    from tests.sessions import Running
 
     chance = random.Random(7)
     rounds = 60

@@ -4,19 +4,20 @@ import asyncio
 import datetime as dt
 import functools
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 from psycopg.errors import DeadlockDetected
 
-from pubsub import Delivery, publish, publish_many, subscribe
-from pubsub.consuming.worker import Worker
+from pubsub import Backoff, Delivery, OnFailure, Start, publish, publish_many, subscribe
 from pubsub.errors import InvalidSubscription
 from pubsub.models import ConsumerLag, ConsumerOffset, DeadLetter, Subscription, Topic
-from pubsub.subscriptions.declaring import Declaration, Registry, enrol
-
-from ..handlers import Recorder, declare, drain
+from pubsub.subscriptions.declare import Declaration, Registry
+from pubsub.subscriptions.register import register_subscription
+from pubsub.worker.worker import Worker
+from tests.handlers import Recorder, declare, drain
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -190,7 +191,7 @@ def test_a_group_that_has_begun_reads_new_partitions_from_their_beginning() -> N
     topic = Topic.objects.create(name="grows", total_partitions=1)
     handler = Recorder()
     declaration = declare(handler, topic="grows", start="latest")
-    enrol([declaration], "default")
+    register_subscription(declaration, using="default")
     Topic.objects.filter(pk=topic.pk).update(total_partitions=4)
     for n in range(20):
         publish_each(n, topic="grows", key=n)
@@ -202,7 +203,7 @@ def test_draining_waits_for_what_another_worker_has_in_hand() -> None:
     publish_each("one")
     handler = Recorder()
     declaration = declare(handler)
-    enrol([declaration], "default")
+    register_subscription(declaration, using="default")
     busy = connection.copy()
     busy.set_autocommit(False)
     with busy.cursor() as cursor:
@@ -243,7 +244,8 @@ def test_start_latest_is_what_comes_after_the_subscription_and_earliest_everythi
     late, early = Recorder(), Recorder()
     declarations = declare(late, group="late", start="latest"), declare(early, group="early")
     drain()
-    enrol(declarations, "default")
+    for declaration in declarations:
+        register_subscription(declaration, using="default")
     publish_each("after")
     drain(*declarations)
     assert late.payloads == ["after"]
@@ -253,7 +255,7 @@ def test_start_latest_is_what_comes_after_the_subscription_and_earliest_everythi
 
 def test_lag_is_exact_per_partition() -> None:
     declaration = declare(Recorder())
-    enrol([declaration], "default")
+    register_subscription(declaration, using="default")
     for n in range(20):
         publish_each(n, key=n)
     drain()
@@ -264,10 +266,10 @@ def test_lag_is_exact_per_partition() -> None:
     assert {lag.lag for lag in ConsumerLag.objects.all()} == {0}
 
 
-def test_enrolling_is_harmless_to_repeat() -> None:
+def test_registering_is_harmless_to_repeat() -> None:
     declaration = declare(Recorder())
     for _ in range(3):
-        enrol([declaration], "default")
+        register_subscription(declaration, using="default")
     assert Subscription.objects.count() == 1
     assert ConsumerOffset.objects.count() == Topic.objects.get(pk=1).total_partitions
 
@@ -304,6 +306,52 @@ def test_one_handler_per_topic_and_group() -> None:
         registry.select(groups=["reader"])
 
 
+@dataclass(frozen=True, kw_only=True)
+class OnWeekdays:
+    """A policy such as a user would write."""
+
+    retries: int = 1
+    shown: Any = "on weekdays"
+
+    def delay_after(self, attempts: int) -> float | None:
+        return 0 if attempts <= self.retries else None
+
+    def as_json(self) -> Any:
+        return self.shown
+
+
+def test_a_retry_policy_of_ones_own_says_when_and_how_often() -> None:
+    handler = Failing()
+    declaration = declare(handler, retry=OnWeekdays(retries=2))
+    publish_each("bad")
+    for _ in range(4):
+        drain(declaration)
+    # A batch that fails is run again, transaction by transaction, as the same attempt.
+    assert sorted(set(handler.attempts)) == [1, 2, 3]
+    assert DeadLetter.objects.get().state == "dead"
+    assert Subscription.objects.get().retry_delays == "on weekdays"
+
+
+class Failing:
+    def __init__(self) -> None:
+        self.attempts: list[int] = []
+
+    def __call__(self, event: Any) -> None:
+        self.attempts.append(event.attempt)
+        raise ValueError("bad")
+
+
+def test_an_enum_and_its_string_are_the_same() -> None:
+    names = {"topic": "default", "group": "g", "handler": print}
+    by_string = Declaration(**names, start="earliest", delivery="at_least_once", on_failure="park_key")
+    by_member = Declaration(
+        **names, start=Start.EARLIEST, delivery=Delivery.AT_LEAST_ONCE, on_failure=OnFailure.PARK_KEY
+    )
+    assert by_string == by_member
+    assert by_string.on_failure is OnFailure.PARK_KEY
+    assert by_string.start is Start.EARLIEST
+
+
 def lazy(event: Any) -> Any:
     yield event
 
@@ -318,10 +366,14 @@ def lazy(event: Any) -> Any:
         ({"retry": "60"}, "retry must be a list of seconds"),
         ({"start": 0}, "or an offset of at least 1, not 0"),
         ({"start": dt.datetime(2026, 1, 1)}, "a datetime with a time zone"),
-        ({"delivery": "twice"}, "delivery must be one of Delivery.TRANSACTIONAL, "),
+        ({"delivery": "twice"}, "delivery must be 'transactional', 'at_least_once' or 'at_most_once', not 'twice'"),
         ({"delivery": Delivery.AT_MOST_ONCE, "retry": (1,)}, "contradict each other"),
         ({"on_failure": "ignore"}, "on_failure must be 'dead_letter', 'park_key' or 'stop', not 'ignore'"),
         ({"handler": lazy}, "lazy does nothing when it is called"),
+        ({"retry": 60}, "a Backoff, or an object with retries, delay_after"),
+        ({"retry": Backoff}, "a Backoff, or an object with retries, delay_after"),
+        ({"retry": OnWeekdays(retries=-1)}, "retries of OnWeekdays.* at least 0, not -1"),
+        ({"retry": OnWeekdays(shown={1, 2})}, "as_json.* of OnWeekdays"),
     ],
 )
 def test_a_bad_declaration_is_refused_where_it_is_made(options: dict[str, Any], message: str) -> None:

@@ -23,7 +23,7 @@ from project.embedded_postgres import CHECKOUT
 from project.postgres_server import Server
 from project.shop.demo.processes import PortTaken, listen
 
-PARTS = ("manage.py", "project", "pubsub", "management", "templates", "spark")
+PARTS = ("manage.py", "project", "bench", "pubsub", "management", "templates", "spark")
 MARK = "DEMO_OF_A_TEST"
 PATIENCE_S = 30
 

@@ -47,7 +47,7 @@ def database(checkout: Path, query: str = "") -> Any:
     return read(checkout, "DATABASES", SECRET_KEY=KEY, DATABASE_URL=NO_DATABASE + query)["default"]
 
 
-SHOP = {"orders.events": {"total_partitions": 8}}
+SHOP = {"orders.events": {"partitions": 8}}
 
 
 def test_the_defaults_are_those_of_production(checkout: Path) -> None:
@@ -86,14 +86,14 @@ def test_every_pubsub_variable_becomes_a_typed_key(checkout: Path) -> None:
         SECRET_KEY=KEY,
         PUBSUB_BATCH_SIZE="200",
         PUBSUB_UNKNOWN_TOPIC="create",
-        PUBSUB_TOPICS='{"orders": {"total_partitions": 2}}',
+        PUBSUB_TOPICS='{"orders": {"partitions": 2}}',
         PUBSUB_WAIT_PERIOD_MS="",
         PUBSUB_BATCHSIZE="left to the system check",
     )
     assert found == {
         "batch_size": 200,
         "unknown_topic": "create",
-        "topics": SHOP | {"orders": {"total_partitions": 2}},
+        "topics": SHOP | {"orders": {"partitions": 2}},
         "batchsize": "left to the system check",
     }
 
@@ -105,7 +105,7 @@ def test_a_value_that_does_not_fit_is_named(checkout: Path) -> None:
 
 def test_connections_are_kept_and_checked(checkout: Path) -> None:
     found = database(checkout)
-    assert found["ENGINE"] == "django.db.backends.postgresql"
+    assert found["ENGINE"] == "pubsub.db.backend"
     assert (found["HOST"], found["PORT"], found["NAME"]) == ("127.0.0.1", 1, "none")
     assert (found["USER"], found["PASSWORD"]) == ("none", "a#b")
     assert (found["CONN_MAX_AGE"], found["CONN_HEALTH_CHECKS"]) == (60, True)

@@ -17,11 +17,11 @@ from project.shop.demo.audit import find_missing, find_surprises
 from project.shop.demo.figures import read_figures
 from project.shop.demo.traffic import correct_refused_addresses
 from project.shop.models import Customer, DailySales, Email, Order, Product, Sale, Shipment, StockMovement
-from pubsub.consuming.worker import Worker
-from pubsub.dead_letters import verbs
+from pubsub.dead_letters import actions
 from pubsub.models import DeadLetter, OutboxMessage, Status, Subscription
-from pubsub.subscriptions.declaring import registry
-from pubsub.topics import finding
+from pubsub.subscriptions.declare import registry
+from pubsub.topics.registry import create_topics
+from pubsub.worker.worker import Worker
 from tests.project.shop_factories import CustomerFactory, ProductFactory
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -34,7 +34,7 @@ Place = Callable[..., Order]
 
 @pytest.fixture(autouse=True)
 def topic() -> None:
-    finding.create_topics(connection, {orders.TOPIC: {}})
+    create_topics(connection, {orders.TOPIC: {}})
 
 
 @pytest.fixture
@@ -139,14 +139,14 @@ def test_a_mistyped_address_waits_for_somebody_and_a_replay_heals_it(place: Plac
     assert find_missing([order.pk]) == [], "a dead letter explains it"
     assert find_surprises([order.pk]) == []
 
-    verbs.replay([letter.pk], "default")
+    actions.replay([letter.pk], using="default")
     consume()
     letter.refresh_from_db()
     assert (letter.state, letter.attempts) == (DeadLetter.State.DEAD, 4), "nothing has been corrected yet"
 
     assert correct_refused_addresses() == 1
     assert correct_refused_addresses() == 0
-    verbs.replay([letter.pk], "default")
+    actions.replay([letter.pk], using="default")
     consume()
     letter.refresh_from_db()
     assert letter.state == DeadLetter.State.RESOLVED

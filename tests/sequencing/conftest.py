@@ -1,40 +1,11 @@
-"""Sessions that every test may open, and that are gone before its tables are emptied."""
+"""A database whose transactions are stricter than PostgreSQL's default."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 
 import pytest
 from django.db import connection
 
-from .helpers import Session, connect
-
-
-@pytest.fixture
-def new_session(transactional_db: None) -> Iterator[Callable[..., Session]]:
-    """Opens a session of its own; whatever it has open in the end is rolled back."""
-    with ExitStack() as closing:
-
-        def open_session(**options: object) -> Session:
-            session = connect(**options)
-            closing.callback(session.close)
-            return session
-
-        yield open_session
-
-
-@pytest.fixture
-def session(new_session: Callable[..., Session]) -> Session:
-    return new_session()
-
-
-@pytest.fixture
-def other(new_session: Callable[..., Session]) -> Session:
-    return new_session()
-
-
-@pytest.fixture
-def third(new_session: Callable[..., Session]) -> Session:
-    return new_session()
+from tests.sessions import connect
 
 
 @pytest.fixture(params=["repeatable read", "serializable"])

@@ -11,8 +11,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from .helpers import Session, checked_log, number, unnumbered, wait_until
-from .processes import CHECKOUT
+from tests.log import checked_log, number, unnumbered
+from tests.processes import CHECKOUT
+from tests.sessions import Session, wait_until
 
 
 class Load:

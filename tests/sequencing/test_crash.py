@@ -1,13 +1,8 @@
 """PostgreSQL itself is killed under load: what was acknowledged is there, and no offset that was seen changes hands."""
 
-import os
 import random
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,52 +10,12 @@ import psycopg
 import pytest
 
 from project.postgres_server import Server
+from tests.server import crash, restart
+from tests.sessions import Running, wait_until
 
-from .helpers import Running, wait_until
 from .load import check_against_notes, load, wait_until_gone
-from .processes import CHECKOUT
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A server of its own, with the project's tables."""
-    with tempfile.TemporaryDirectory(prefix="crash-", dir="/tmp") as folder:
-        Path(folder).chmod(0o755)
-        own = Server(Path(folder))
-        try:
-            environment = os.environ | {"DATABASE_URL": own.ensure_running()}
-            migrate = (sys.executable, "-m", "django", "migrate", "--verbosity=0", "--settings=tests.settings")
-            subprocess.run(migrate, cwd=CHECKOUT, env=environment, check=True)
-            yield own
-        finally:
-            own.stop()
-
-
-def crash(server: Server) -> None:
-    """Ends all of the server's processes at once, as a power cut would."""
-    running = server.postmaster()
-    assert running
-    children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
-    for pid in (running.pid, *map(int, children)):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    wait_until(lambda: server.postmaster() is None, "the server is gone")
-
-
-def restart(server: Server) -> str:
-    def started() -> bool:
-        try:
-            server.ensure_running()
-        except Exception:
-            return False
-        return True
-
-    wait_until(started, "the server has recovered", 90)
-    return server.url()
 
 
 class Reader:

@@ -10,9 +10,9 @@ from django.utils import timezone
 
 from pubsub import publish
 from pubsub.models import DelayedMessage, OutboxMessage
-from pubsub.sequencing.numbering import move_due_messages
-
-from .helpers import Running, Session, checked_log, insert, names, number
+from pubsub.sequencing.delayed import move_due_messages
+from tests.log import checked_log, insert, names, number
+from tests.sessions import Running, Session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

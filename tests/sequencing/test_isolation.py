@@ -8,12 +8,13 @@ from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from pubsub import publish, publish_many
-from pubsub.consuming.worker import Worker
 from pubsub.models import ConsumerOffset, Topic
-from pubsub.sequencing.numbering import move_due_messages, sequence
-from pubsub.subscriptions.declaring import Declaration
-
-from .helpers import Running, Session, checked_log, insert, names, number, wait_until
+from pubsub.sequencing.delayed import move_due_messages
+from pubsub.sequencing.sequencer import sequence
+from pubsub.subscriptions.declare import Declaration
+from pubsub.worker.worker import Worker
+from tests.log import checked_log, insert, names, number
+from tests.sessions import Running, Session, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -74,8 +75,8 @@ def test_whoever_leads_goes_on_leading(strict_database: str, session: Session) -
             with transaction.atomic():
                 publish("default", {"n": n})
             assert handled.acquire(timeout=10)
-        assert worker._coordinator
-        assert worker._coordinator.leading
+        assert worker._leader
+        assert worker._leader.leading
     finally:
         worker.stop()
         running.result(30)

@@ -7,8 +7,8 @@ from django.db import connections, transaction
 
 from pubsub import publish, publish_many
 from pubsub.models import OutboxMessage, Topic
-
-from .helpers import Session, checked_log, entries, insert, names, number, transaction_of, unnumbered
+from tests.log import checked_log, entries, insert, names, number, unnumbered
+from tests.sessions import Session, transaction_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

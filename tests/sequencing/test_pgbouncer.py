@@ -11,16 +11,16 @@ from django.test import override_settings
 from django.utils import timezone
 
 from pubsub import publish, publish_many
-from pubsub.consuming.worker import Worker
+from pubsub.db.connections import can_listen, dedicated_connection
 from pubsub.events import Event
-from pubsub.keeping.storage import make_partitions_ahead
-from pubsub.sequencing.coordinating import Coordinator
-from pubsub.sequencing.numbering import move_due_messages, sequence
-from pubsub.sequencing.wakeup import can_listen, dedicated_connection
-from pubsub.subscriptions.declaring import Declaration
-
-from .helpers import Running, Session, checked_log, names, unnumbered
-from .pgbouncer import through_pooler as through_pooler
+from pubsub.retention.partitions import make_partitions_ahead
+from pubsub.sequencing.delayed import move_due_messages
+from pubsub.sequencing.sequencer import sequence
+from pubsub.subscriptions.declare import Declaration
+from pubsub.worker.leader import Leader
+from pubsub.worker.worker import Worker
+from tests.log import checked_log, names, unnumbered
+from tests.sessions import Running, Session, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("through_pooler")]
 
@@ -29,12 +29,11 @@ def test_the_pooler_is_noticed(caplog: pytest.LogCaptureFixture, session: Sessio
     assert can_listen(session)
     with dedicated_connection("default") as through:
         assert not can_listen(through)
-    coordinator = Coordinator("default", wait_period_s=60)
+    leader = Leader("default", wait_period_s=60)
     with caplog.at_level(logging.WARNING, "pubsub"):
-        coordinator.start()
-        coordinator.join(10)
-    assert not coordinator.is_alive(), "it gives up where it cannot listen"
-    assert not coordinator.connected
+        leader.start()
+        wait_until(lambda: not leader.is_running, "it gives up where it cannot listen")
+    assert not leader.connected
     assert "pooler" in caplog.text
 
 
@@ -104,7 +103,7 @@ def test_no_session_setting_or_lock_stays_behind(session: Session) -> None:
         publish("default", {"n": 2}, deliver_at=timezone.now() - dt.timedelta(seconds=1))
     move_due_messages("default")
     sequence("default")
-    with override_settings(PUBSUB={"partition_rows": 1_500_000}):
+    with override_settings(PUBSUB={"segment_rows": 1_500_000}):
         make_partitions_ahead("default")
     with connections["default"].cursor() as cursor:
         for name, plain in (

@@ -13,19 +13,9 @@ import pytest
 
 from project.postgres_files import find_programs
 from project.postgres_server import Server
-from pubsub.sequencing.numbering import sequence_on
-
-from .helpers import (
-    Running,
-    Session,
-    checked_log,
-    insert,
-    names,
-    number,
-    transaction_of,
-    unnumbered,
-    wait_until_blocked,
-)
+from pubsub.sequencing.sequencer import sequence_on
+from tests.log import checked_log, insert, names, number, unnumbered
+from tests.sessions import Running, Session, transaction_of, wait_until_blocked
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -181,7 +171,7 @@ def test_many_notice_it_at_once(session: Session, new_session: Callable[..., Ses
 def test_re_anchoring_needs_fresh_snapshots(session: Session) -> None:
     session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     with pytest.raises(psycopg.errors.RaiseException, match="repeatable read transaction"):
-        session.execute("SELECT pubsub_reanchor_v2()")
+        session.execute("SELECT pubsub_reanchor_v1()")
     session.execute("ROLLBACK")
 
 
@@ -190,10 +180,10 @@ def test_re_anchoring_three_times_changes_nothing(session: Session) -> None:
     number(session)
     insert(session, "waiting")
     for _ in range(3):
-        assert session.execute("SELECT pubsub_reanchor_v2()").fetchone() == (1,)
+        assert session.execute("SELECT pubsub_reanchor_v1()").fetchone() == (1,)
     assert number(session).messages == 1
     for _ in range(3):
-        assert session.execute("SELECT pubsub_reanchor_v2()").fetchone() == (0,)
+        assert session.execute("SELECT pubsub_reanchor_v1()").fetchone() == (0,)
     assert number(session).outcome == "idle"
     assert names(checked_log(session)) == ["numbered", "waiting"]
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from pubsub.models import Topic
-from pubsub.sql import load
-
-from .helpers import Session, checked_log, connect, entries, in_ci, insert, number
+from pubsub.sequencing.delayed import move_due_on
+from tests.log import checked_log, entries, insert, number
+from tests.sessions import Session, connect, in_ci
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -140,7 +140,7 @@ class Publishing(RuleBasedStateMachine):
     @rule()
     def move_due(self) -> None:
         with self.observer.cursor() as cursor:
-            cursor.execute(load("move_due_messages"), {"limit": 1000})
+            move_due_on(cursor)
             assert cursor.rowcount == len(self.delayed)
         self.moved += self.delayed
         self.delayed = []

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pubsub.models import Topic
+from tests.sessions import Session, database_url, wait_until
 
-from .helpers import Session, database_url, wait_until
 from .load import check_against_notes, load, wait_until_gone
 
 pytestmark = pytest.mark.django_db(transaction=True)

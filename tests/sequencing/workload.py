@@ -76,7 +76,7 @@ class Writer:
 
 
 def number_on_and_on(url: str) -> None:
-    from pubsub.sequencing.numbering import sequence_on
+    from pubsub.sequencing.sequencer import sequence_on
 
     while True:
         try:

@@ -7,8 +7,8 @@ from django.db import transaction
 
 from pubsub import publish_many
 from pubsub.models import Topic
-from pubsub.sequencing.numbering import sequence
-from tests.sequencing.helpers import wait_until
+from pubsub.sequencing.sequencer import sequence
+from tests.sessions import wait_until
 
 
 def make_topic(name: str = "orders", partitions: int = 4) -> int:

@@ -11,9 +11,9 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from pyspark.sql import SparkSession
 
+from pubsub.db import locks
 from pubsub.models import ConsumerLag, ConsumerOffset, LogView, Subscription
 from pubsub.spark.archive import Archive, archive_topic, read_archive
-from pubsub.spark.archive import group as groups
 from pubsub.spark.errors import ArchiveBroken, ArchiveBusy, RangeNotThere
 from pubsub.spark.readers import read_log
 
@@ -126,7 +126,7 @@ def test_small_ranges_are_put_together_and_the_old_files_go_later(
     assert [(piece.first, piece.last, len(piece.files)) for piece in archive.pieces()] == [(1, 12, 1)]
     assert len(archive.every_piece()) == 5
     assert offsets(read_archive(spark, root, "orders")) == list(range(1, 13))
-    monkeypatch.setattr("pubsub.spark.archive.writing.REPLACED_STAY_S", -1)
+    monkeypatch.setattr("pubsub.spark.archive.write.REPLACED_STAY_S", -1)
     archive_topic(spark, root, "orders")
     assert len(archive.every_piece()) == 1
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
@@ -190,11 +190,11 @@ def test_it_stays_where_it_must_not_run(spark: SparkSession, tmp_path: Path) -> 
         archive_topic(spark, str(tmp_path), "orders")
     Subscription.objects.update(status="ACTIVE")
     other = connection.copy()
-    lock = f"hashtext('{topic} archive') # {groups.FAMILY}"
+    lock = f"hashtext('{topic} archive') # {locks.WORKERS}"
     try:
         with other.cursor() as cursor:
             cursor.execute(f"SELECT pg_advisory_lock({lock})")
-            with pytest.raises(ArchiveBusy, match="Somebody is archiving"):
+            with pytest.raises(ArchiveBusy, match="Another run is archiving"):
                 archive_topic(spark, str(tmp_path), "orders")
             cursor.execute(f"SELECT pg_advisory_unlock({lock})")  # the end of a connection is noticed a moment later
     finally:

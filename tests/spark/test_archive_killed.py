@@ -14,7 +14,7 @@ from pubsub.models import ConsumerOffset
 from pubsub.spark.archive import archive_topic, read_archive
 from pubsub.spark.java import find_java
 from pubsub.spark.jdbc_driver import find_driver
-from tests.sequencing.helpers import database_url
+from tests.sessions import database_url
 
 from .log import make_topic, orders, publish_all
 

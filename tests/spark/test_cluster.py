@@ -16,7 +16,7 @@ from django.db import connection
 
 from pubsub.models import LogView
 from pubsub.spark.java import find_java
-from tests.sequencing.helpers import wait_until
+from tests.sessions import wait_until
 
 from .log import make_topic, number_all, orders, publish_all
 

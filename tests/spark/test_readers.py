@@ -15,12 +15,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pubsub import publish
+from pubsub.db.sql import load
 from pubsub.errors import UnknownTopic
 from pubsub.models import LogView, OperatorEvent
-from pubsub.sequencing.numbering import sequence
+from pubsub.sequencing.sequencer import sequence
 from pubsub.spark.connection import jdbc_options
 from pubsub.spark.errors import InvalidRead, RangeNotThere
-from pubsub.spark.planning import BY_INDEX, IN_ORDER, is_dense, message_bounds
+from pubsub.spark.plan import BY_INDEX, IN_ORDER, is_dense, message_bounds
 from pubsub.spark.ranges import log_range
 from pubsub.spark.readers import (
     BYTES_AT_ONCE,
@@ -33,7 +34,6 @@ from pubsub.spark.readers import (
     read_subscriptions,
     read_topics,
 )
-from pubsub.spark.statements import statement
 from tests import factories
 
 from .log import make_topic, orders, publish_all
@@ -327,7 +327,7 @@ def test_reads_do_not_depend_on_statistics(planning: dict[str, str], with_statis
     piece = log_range("orders", 500, 1500)
     bounds = f" AND {message_bounds(piece)}" if planning is IN_ORDER else ""
     within = f"topic_id = {topic} AND c_offset BETWEEN 500 AND 1500{bounds}"
-    query = f"SELECT * FROM ({statement('log')}) AS log WHERE {within}"
+    query = f"SELECT * FROM ({load('spark/log')}) AS log WHERE {within}"
     with transaction.atomic(), connection.cursor() as cursor:
         if with_statistics:
             cursor.execute("ANALYZE log_entry, outbox_message_t")

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from pubsub.models import LogView, OutboxMessage, Subscription
 from pubsub.spark.archive import archive_topic
-from pubsub.spark.archive.replaying import Chosen, replay
+from pubsub.spark.archive.replay import ReplayRequest, replay
 
 from .log import make_topic, number_all, orders, publish_all
 
@@ -73,24 +73,24 @@ def test_a_dry_run_publishes_nothing(root: str) -> None:
 def test_what_was_interrupted_goes_on_and_nothing_comes_twice(
     spark: SparkSession, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pubsub.spark.archive.replaying.BATCH", 10)
-    chosen = Chosen(topic="orders", group="late")
+    monkeypatch.setattr("pubsub.spark.archive.replay.BATCH", 10)
+    wanted = ReplayRequest(topic="orders", group="late")
 
     def reached(events: int) -> None:
         if events == 20:
             raise Killed
 
     with pytest.raises(Killed):
-        replay(spark, root, chosen, reached=reached)
-    done = replay(spark, root, chosen)
+        replay(spark, root, wanted, reached=reached)
+    done = replay(spark, root, wanted)
     assert (done.events, done.before) == (9, 20)
-    assert replay(spark, root, chosen).events == 0
+    assert replay(spark, root, wanted).events == 0
     assert [event.metadata["replayed_from"]["offset"] for event in replayed()] == list(range(1, 30))
-    assert replay(spark, root, chosen, again=True).events == 29
+    assert replay(spark, root, wanted, again=True).events == 29
 
 
 def test_a_group_that_does_not_read_the_topic_is_refused(root: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM outbox_topic_subscriptions WHERE group_id = 'late'")
-    with pytest.raises(CommandError, match="nobody would get the events"):
+    with pytest.raises(CommandError, match="no one would receive the events"):
         run("--from", root)

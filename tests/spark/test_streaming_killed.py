@@ -14,7 +14,7 @@ from django.db import connection
 from pyspark.sql import SparkSession
 
 from pubsub.models import LogView, StagedEvent
-from tests.sequencing.helpers import database_url
+from tests.sessions import database_url
 
 from .log import make_topic, number_all, orders, publish_all
 

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from pubsub.models.fields import RandomUUID
-from pubsub.publishing.model_events import publish_changes
+from pubsub.publishing.model_changes import publish_changes
 
 
 @publish_changes("customers.events", host_id="tenant", exclude=["password"])

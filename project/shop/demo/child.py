@@ -56,7 +56,7 @@ def _watch(pipe: int) -> None:
 def _stop_server() -> None:
     for _ in range(3):
         with using_server():
-            pass  # leaving stops it, unless somebody is using it
+            pass  # leaving stops it, unless another process is using it
         time.sleep(random.uniform(0.1, 0.5))  # two children who leave together see each other using it
         if Server(CHECKOUT).postmaster() is None:
             return

@@ -17,7 +17,7 @@ BOLD, DIM, GREEN, YELLOW = "1", "2", "32", "33"
 
 
 class Display:
-    """Writes for whoever is there: colours and redrawing only in a terminal, nothing once nobody reads any more."""
+    """Writes to a terminal or a pipe: colours and redrawing only in a terminal, nothing once the reader has gone."""
 
     def __init__(self, stream: TextIO, *, coloured: bool = True) -> None:
         self._stream = stream

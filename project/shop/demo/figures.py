@@ -7,7 +7,7 @@ from django.db.models import Count, Max, Sum
 from project.shop.models import Order
 from project.shop.orders import TOPIC
 from pubsub.models import ConsumerLag, DeadLetter, LogCounter, Status
-from pubsub.subscriptions.declaring import registry
+from pubsub.subscriptions.declare import registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class Group:
     retrying: int = 0
     dead: int = 0
     active: bool = True
-    """False where somebody has paused it, say in the admin."""
+    """False where it has been paused, say in the admin."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,7 +55,7 @@ def one_at_a_time() -> Iterator[None]:
 
 
 def ensure_login(kept: Path) -> str:
-    """Let somebody log in, and return the password: a random one, made once and kept readable by its owner only.
+    """Create a login, and return the password: a random one, made once and kept readable by its owner only.
 
     Not a fixed one: the database may be one that others can reach.
     """

@@ -21,7 +21,7 @@ class PortTaken(Exception):
 def listen(port: int | None = None) -> socket.socket:
     """Return a socket that listens on the port, or on the first free one from 8000.
 
-    The demo opens it and the web server inherits it, so nobody can take the port in between, and a browser that comes
+    The demo opens it and the web server inherits it, so no one can take the port in between, and a browser that comes
     before the server is up waits instead of being turned away.
     """
     for candidate in [port] if port else range(FIRST_PORT, FIRST_PORT + PORTS_TRIED):

@@ -24,7 +24,7 @@ from .traffic import Traffic, correct_refused_addresses
 
 CONSUMERS = 2
 DRAIN_S = 20
-# A message that isn't numbered yet is in nobody's lag, so a lag of 0 proves little for as long as a consumer may sleep.
+# An event without an offset is in no group's lag, so a lag of 0 proves little for as long as a consumer may sleep.
 QUIET_S = 5
 TICK_S = 0.2
 SAME_SIGNAL_S = 0.5

@@ -49,7 +49,7 @@ class Traffic:
             thread.start()
 
     def stop(self) -> None:
-        """Close them; whoever is at the till is served, unless the database keeps them waiting."""
+        """Close them; a customer at the till is served, unless the database keeps them waiting."""
         self._stopping.set()
         for thread in self._threads:
             if thread.ident:
@@ -60,7 +60,7 @@ class Traffic:
             try:
                 work()
             except (OperationalError, InterfaceError):
-                connection.close()  # the database went away: it was nobody's order yet
+                connection.close()  # the database went away: it was not an order yet
                 self._stopping.wait(1)
             except Exception as error:
                 self.fault = error

@@ -1,5 +1,5 @@
 // Keeps the overview up to date: fetches its parts again and again, replaces those that have changed, and rests while
-// nobody looks. What the reader has open, and where the keyboard is, stays.
+// the page is hidden. What you have open, and where the keyboard is, stays.
 "use strict";
 (() => {
   const settings = document.getElementById("pubsub-refresh").dataset;
@@ -69,7 +69,7 @@
   button.hidden = false;
   button.addEventListener("click", () => {
     paused = !paused;
-    button.textContent = paused ? settings.goOn : settings.pause;
+    button.textContent = paused ? settings.resume : settings.pause;
     say(paused ? settings.paused : "");
     if (paused) clearTimeout(timer);
     else refresh();

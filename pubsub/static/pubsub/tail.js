@@ -44,7 +44,7 @@
     return item;
   }
 
-  function tell() {
+  function showCount() {
     const shown = list.querySelectorAll("li:not([hidden])").length;
     count.textContent = `${seen} ${texts.seen}, ${shown} ${texts.shown}`;
   }
@@ -58,7 +58,7 @@
     seen += events.length;
     while (list.childElementCount > MOST_ROWS) list.firstElementChild.remove();
     if (atEnd) box.scrollTop = box.scrollHeight;
-    tell();
+    showCount();
   }
 
   function plan(ms) {
@@ -95,18 +95,18 @@
 
   button.addEventListener("click", () => {
     paused = !paused;
-    button.textContent = paused ? texts.goOn : texts.pause;
+    button.textContent = paused ? texts.resume : texts.pause;
     say(paused ? texts.paused : texts.following);
     if (paused) clearTimeout(timer);
     else plan(0);
   });
   document.getElementById("tail-clear").addEventListener("click", () => {
     list.replaceChildren();
-    tell();
+    showCount();
   });
   filter.addEventListener("input", () => {
     for (const item of list.children) item.hidden = !matches(item);
-    tell();
+    showCount();
   });
   document.getElementById("tail-topic").addEventListener("change", (event) => event.target.form.submit());
   document.getElementById("pubsub-tail-form").addEventListener("submit", (event) => event.preventDefault());

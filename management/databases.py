@@ -1,0 +1,32 @@
+"""Whether the database that a command was given can be worked with."""
+
+from django.core.management.base import CommandError
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
+
+from .exits import MISUSED, REFUSED
+
+
+def check_alias(using: str) -> None:
+    """Ends the command if there is no database of this name."""
+    if using not in connections:
+        raise CommandError(f'There is no database "{using}"; there are: {", ".join(connections)}.', returncode=MISUSED)
+
+
+def check_database(using: str, *, waits: bool = False) -> None:
+    """Ends the command if the database is away or not migrated. A command that `waits` for a database goes on."""
+    check_alias(using)
+    try:
+        with connections[using].cursor() as cursor:
+            cursor.execute("SELECT to_regclass('log_sequencer') IS NOT NULL")
+            (is_migrated,) = cursor.fetchone()
+    except OperationalError as error:
+        connections[using].close()
+        if waits:
+            return
+        reason = " ".join(str(error).split())
+        raise CommandError(f'Database "{using}" does not answer: {reason}', returncode=REFUSED) from error
+    if not is_migrated:
+        option = "" if using == DEFAULT_DB_ALIAS else f" --database={using}"
+        raise CommandError(
+            f'The outbox\'s tables are not in database "{using}"; run `manage.py migrate{option}`.', returncode=MISUSED
+        )

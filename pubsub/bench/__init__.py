@@ -1,1 +1,0 @@
-"""Benchmarks that print ratios: each figure beside a floor or a baseline, measured in the same run, in turns."""

@@ -1,0 +1,48 @@
+"""Calling a handler: with one event after another, or with lists of them, in whichever way it is written."""
+
+import inspect
+import itertools
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any
+
+from asgiref.sync import async_to_sync
+
+from pubsub.events import Entry, Event, events_of
+from pubsub.signals import around, around_handler
+from pubsub.subscriptions.declare import Declaration
+from pubsub.subscriptions.task import PartitionTask
+
+
+def handle(task: PartitionTask, entries: Iterable[Entry], *, at_once: int, attempt: int = 1) -> None:
+    """Hands the group's own of these entries to the handler, in order; in lists of `at_once`, if it takes lists."""
+    declared = task.declared
+    events = events_of(entries, declared.topic, task.partition_id, declared.group, attempt)
+    if declared.batch:
+        while several := list(itertools.islice(events, at_once)):
+            call(declared, several)
+        return
+    handler = async_to_sync(declared.handler) if declared.is_asynchronous else declared.handler
+    is_observed = around_handler.observers
+    for event in events:
+        if is_observed:
+            with around(event):
+                _finish(handler(event))
+        elif (result := handler(event)) is not None:
+            _finish(result)
+
+
+def call(declared: Declaration, events: Sequence[Event]) -> None:
+    """One call, with one event, or with all of them where the handler takes lists."""
+    handler = async_to_sync(declared.handler) if declared.is_asynchronous else declared.handler
+    with around(*events):
+        _finish(handler(events if declared.batch else events[0]))
+
+
+def _finish(result: Any) -> None:
+    """An asynchronous function that does not look like one, behind a lambda or a decorator, is awaited all the same."""
+    if inspect.isawaitable(result):
+        async_to_sync(_await)(result)
+
+
+async def _await(result: Awaitable[Any]) -> None:
+    await result

@@ -1,0 +1,80 @@
+"""Which partitions have something to do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connections
+
+from pubsub.db.locks import WORKERS
+from pubsub.db.pipeline import rendered, send
+from pubsub.db.sql import load
+from pubsub.subscriptions.declare import Declaration
+from pubsub.subscriptions.task import PartitionTask
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A partition that has something to do."""
+
+    task: PartitionTask
+    has_new: bool
+    """Whether there are entries that the group has not passed."""
+    has_due: bool
+    """Whether failed events are to be tried again."""
+    crashed: bool
+    """Whether a worker seems to have died here."""
+    is_leased: bool
+    """Whether another worker has it under a lease."""
+
+
+class WorkFinder:
+    """Finds work for some subscriptions, by topic and group. The statement is put together once."""
+
+    def __init__(
+        self,
+        declarations: Mapping[tuple[str, str], Declaration],
+        *,
+        using: str,
+        worker_id: str,
+        partitions: Sequence[int] | None = None,
+    ) -> None:
+        self._declarations = declarations
+        self._using = using
+        self._parameters: dict[str, Any] = {
+            "topics": [topic for topic, _ in declarations],
+            "groups": [group for _, group in declarations],
+            "partitions": partitions,
+            "worker_id": worker_id,
+            "family": WORKERS,
+        }
+        self._statement: bytes | None = None
+        """Putting it together takes half as long as its answer."""
+
+    def find(self) -> list[Work]:
+        """What there is to do now; what has waited longest comes first."""
+        connection = connections[self._using]
+        if self._statement is None:
+            self._statement = rendered(connection, load("consuming/find_work"), self._parameters)
+        return [self._work(*row) for row in send(connection, self._statement).rows()]
+
+    def _work(
+        self,
+        group: str,
+        topic: str,
+        topic_id: int,
+        partition_id: int,
+        below_position: int | None,
+        has_new: bool,
+        has_due: bool,
+        crashed: bool,
+        is_leased: bool,
+    ) -> Work:
+        task = PartitionTask(
+            declared=self._declarations[topic, group],
+            topic_id=topic_id,
+            partition_id=partition_id,
+            using=self._using,
+            below_position=below_position,
+        )
+        return Work(task=task, has_new=has_new, has_due=has_due, crashed=crashed, is_leased=is_leased)

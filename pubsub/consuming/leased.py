@@ -1,0 +1,284 @@
+"""What the two modes under a lease share: handlers run outside any transaction, for as long as they like.
+
+A worker takes a lease on the next events of a partition, handles them, and acknowledges. While it works, its lease is
+renewed. One that falls silent, or whose connection drops, is taken over by another worker.
+"""
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from django.db import Error, connections, transaction
+
+from pubsub.db.errors import is_the_handlers
+from pubsub.db.guard import check_left_outside, forget, was_closed
+from pubsub.dead_letters.attempts import Letters, count_death, failed_again, lock_letters, resolve, uncount_death
+from pubsub.dead_letters.parking import unblocked
+from pubsub.errors import LeaseLost
+from pubsub.events import Entry
+from pubsub.subscriptions.task import PartitionTask
+
+from .call import handle
+from .crashes import BELIEVED_S
+from .entries import PublishedTogether
+from .find_work import Work
+from .lease import HeldLease, OtherLease, lock_unless_leased
+from .mode import Allowance, Outcome, WorkerContext, go_through
+from .session import Cursor
+
+logger = logging.getLogger(__name__)
+
+
+class Leased(ABC):
+    """A mode whose handlers run under a lease."""
+
+    def __init__(self, context: WorkerContext) -> None:
+        self._leases = context.leases
+        self._deferred = context.deferred
+        self._worker_id = context.worker_id
+
+    def start(self) -> None:
+        self._leases.start()
+
+    def work_on(self, work: Work, allowance: Allowance) -> Generator[Outcome]:
+        task = work.task
+        if self._deferred.left:
+            self._deferred.finish(task)
+        self._leases.wait_until_seen()
+        retried = self.retry_due(task, allowance.batch_size) if work.has_due else 0
+        done = self.handle_batch(task, allowance.size) if work.has_new else Outcome()
+        yield replace(done, retried=retried)
+
+    def broke_off(self, work: Work) -> None:  # noqa: B027 - nothing to do in either mode
+        """The lease says what this worker has left undone."""
+
+    def handle_batch(self, task: PartitionTask, size: int) -> Outcome:
+        """Handles the next batch of a partition; nothing where another worker has it."""
+        lease = self.take(task, size)
+        if lease is None:
+            return Outcome()
+        try:
+            return self.handle(lease, size)
+        except LeaseLost as error:
+            logger.warning("%s", error, extra=task.facts)
+            self._deferred.do(task, lease.uncount)
+            return Outcome()
+        finally:
+            self._leases.held.pop(task.key, None)
+
+    def take(self, task: PartitionTask, size: int) -> HeldLease | None:
+        """A lease on the next events; none where another worker has the partition, or nothing is left."""
+        lease = None
+        try:
+            with transaction.atomic(using=task.using), connections[task.using].cursor() as db:
+                found = lock_unless_leased(db, task, self._worker_id)
+                if found:
+                    lease = self.take_next(db, task, *found, size)
+        except Error:
+            if lease:
+                self.may_have_taken(lease)  # the answer to the COMMIT is what got lost
+            raise
+        if lease:
+            self._leases.held[task.key] = lease
+        return lease
+
+    # What the modes do in their own way
+
+    @abstractmethod
+    def take_next(
+        self, db: Any, task: PartitionTask, cursor: Cursor, other: OtherLease | None, size: int
+    ) -> HeldLease | None:
+        """Takes a lease on what comes next, behind one that a dead worker may have left. The cursor is locked."""
+
+    @abstractmethod
+    def may_have_taken(self, lease: HeldLease) -> None:
+        """It is not known whether the lease was taken."""
+
+    @abstractmethod
+    def handle(self, lease: HeldLease, size: int) -> Outcome:
+        """Handles what is under the lease, and gives it back."""
+
+    @abstractmethod
+    def set_aside(self, lease: HeldLease, together: PublishedTogether, error: BaseException, blocked: set[str]) -> int:
+        """Sets a failed transaction aside. Returns how many events failed."""
+
+    @abstractmethod
+    def is_failure(self, error: BaseException, task: PartitionTask) -> bool:
+        """Whether the events failed by this error, so that they are set aside."""
+
+    @abstractmethod
+    def break_off(self, lease: HeldLease) -> None:
+        """Something has failed that is no event's fault, or the process ends."""
+
+    @abstractmethod
+    def acknowledge(self, lease: HeldLease) -> None:
+        """Gives the lease back, with what was handled."""
+
+    @abstractmethod
+    def may_retry(self, db: Any, task: PartitionTask, cursor: Cursor, other: OtherLease) -> bool:
+        """Whether what has failed may be tried again though a dead worker has left a lease. The cursor is locked."""
+
+    # What both do alike
+
+    def new_lease(self, task: PartitionTask, cursor: Cursor, entries: list[Entry], **state: Any) -> HeldLease:
+        return HeldLease(
+            task=task,
+            epoch=cursor.epoch + 1,
+            worker_id=self._worker_id,
+            next_offset=cursor.next_offset,
+            entries=entries,
+            runs_out_at=time.monotonic() + self._leases.lease_s,
+            renew=self._leases.renew,
+            **state,
+        )
+
+    def write_lease(self, db: Any, lease: HeldLease, first: int, last: int) -> None:
+        lease.take(db, first=first, last=last, lock_key=self._leases.lock_key, lease_s=self._leases.lease_s)
+
+    def handle_one_by_one(self, lease: HeldLease, entries: Iterator[Entry], at_once: int) -> Outcome:
+        blocked: set[str] = set()
+        done = go_through(lease.task, entries, lambda together: self._handle_one(lease, together, blocked, at_once))
+        self.conclude(lease)
+        return done
+
+    def _handle_one(self, lease: HeldLease, together: PublishedTogether, blocked: set[str], at_once: int) -> int:
+        """Returns how many events failed."""
+        task = lease.task
+
+        def call() -> None:
+            self._park_before_it_begins(lease, together, blocked)
+            attempt = lease.attempt if lease.last is None else 1
+            entries = unblocked(together, blocked) if task.parks_keys else together
+            handle(task, entries, at_once=at_once, attempt=attempt)
+
+        error = self.failure_of(lease, call)
+        if error is not None:
+            failed = self.set_aside(lease, together, error, blocked)
+            lease.last, lease.unacknowledged = together.last, 0
+            return failed
+        lease.last, lease.unacknowledged = together.last, lease.unacknowledged + together.count
+        return 0
+
+    def failure_of(self, lease: HeldLease, call: Callable[[], None]) -> BaseException | None:
+        """Calls handlers outside any transaction. Returns the error by which the events failed; any other is raised."""
+        task = lease.task
+        try:
+            call()
+            check_left_outside(task.using)
+        except LeaseLost:
+            raise
+        except BaseException as error:
+            if not self.is_failure(error, task):
+                self.break_off(lease)
+                raise
+            forget(task.using)
+            return error
+        return None
+
+    def _park_before_it_begins(self, lease: HeldLease, together: PublishedTogether, blocked: set[str]) -> None:
+        """What a handler does outside a transaction cannot be undone when a later event turns out to have to wait."""
+        if lease.task.parks_keys:
+            of_it = (entry for entry in lease.entries if entry.transaction_id == together.transaction_id)
+            for _ in unblocked(of_it, blocked):
+                continue
+
+    def conclude(self, lease: HeldLease) -> None:
+        """Acknowledges what was handled, in whatever state the handlers have left the connection."""
+        try:
+            self.acknowledge(lease)
+        except LeaseLost:
+            raise
+        except Exception:
+            logger.debug("%s: acknowledging on another connection", lease.task, exc_info=True)
+            self.acknowledge_late(lease)
+
+    def acknowledge_late(self, lease: HeldLease) -> None:
+        """The same on another connection; when the database is back, if it is away."""
+
+        def acknowledge() -> None:
+            try:
+                self.acknowledge(lease)
+            except LeaseLost as error:
+                logger.warning("%s", error, extra=lease.task.facts)
+                lease.uncount()
+
+        self._deferred.do(lease.task, acknowledge)
+
+    def retry_due(self, task: PartitionTask, at_once: int) -> int:
+        """Tries the transaction again that has waited longest for it. Returns how many events were tried."""
+        lease = None
+        try:
+            with transaction.atomic(using=task.using), connections[task.using].cursor() as db:
+                lease = self._take_due(db, task)
+        except Error:
+            if lease:  # it may have been taken: the answer to the COMMIT is what got lost
+                self._deferred.do(task, partial(self._end_retry, lease, counts=False))
+            raise
+        if lease is None or lease.letters is None:
+            return 0
+        self._leases.held[task.key] = lease
+        error: BaseException | None = None
+        try:
+            handle(task, lease.all_entries(), at_once=at_once, attempt=lease.attempt)
+            check_left_outside(task.using)
+        except LeaseLost as lost:
+            logger.warning("%s", lost, extra=task.facts)
+            self._deferred.do(task, partial(self._end_retry, lease, counts=False))
+            return 0
+        except BaseException as raised:
+            if not handler_failed(raised, task):
+                self._deferred.do(task, partial(self._end_retry, lease, counts=False))
+                raise
+            error = raised
+            forget(task.using)
+        finally:
+            self._leases.held.pop(task.key, None)
+        try:
+            self._end_retry(lease, error)
+        except Exception:
+            logger.debug("%s: noting what became of a retry on another connection", task, exc_info=True)
+            self._deferred.do(task, partial(self._end_retry, lease, error))
+        return len(lease.letters)
+
+    def _take_due(self, db: Any, task: PartitionTask) -> HeldLease | None:
+        found = lock_unless_leased(db, task, self._worker_id)
+        if found is None:
+            return None
+        cursor, other = found
+        if other and not self.may_retry(db, task, cursor, other):
+            return None
+        letters = count_death(db, task, soonest_s=BELIEVED_S)
+        if not letters:
+            return None
+        lease = self.new_lease(task, cursor, [], attempt=letters.attempts + 1, letters=letters)
+        first, last = letters.ends
+        self.write_lease(db, lease, first.offset, last.offset)
+        return lease
+
+    def _end_retry(self, lease: HeldLease, error: BaseException | None = None, *, counts: bool = True) -> None:
+        task, letters = lease.task, lease.letters
+        assert letters is not None  # noqa: S101 - it was taken for them
+        with transaction.atomic(using=task.using), connections[task.using].cursor() as db:
+            is_ours = lease.drop(db)
+            if counts and not is_ours:
+                logger.warning("%s: another worker has taken over; this attempt does not count", task, extra=task.facts)
+            if not (counts and is_ours):
+                uncount_death(task, letters.ids, lease.attempt)
+            elif still_there := lock_letters(db, task, letters.ids):
+                _note_retry(db, task, still_there, error, lease.attempt)
+
+
+def _note_retry(db: Any, task: PartitionTask, letters: Letters, error: BaseException | None, attempt: int) -> None:
+    if error:
+        failed_again(db, task, letters, error, attempt)
+    else:
+        resolve(db, task, letters, attempt)
+
+
+def handler_failed(error: BaseException, task: PartitionTask) -> bool:
+    """Whether the handler is to blame: also for what fails because it has closed the session under Django."""
+    return is_the_handlers(error) or (isinstance(error, Exception) and was_closed(task.using))

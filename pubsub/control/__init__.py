@@ -1,0 +1,33 @@
+"""What operators do: create, change and remove topics; pause, move and remove groups.
+
+The commands, the admin and `migrate` all call these functions. Each takes who acts (``actor``), on which database
+(``using``) and why (``reason``), and writes the audit log in its own transaction. Where there is nothing to change, it
+changes nothing and the result says so. To see what one would do, call it within :func:`dry_run`.
+"""
+
+from .dry_run import dry_run
+from .groups import GroupState, cancel, pause, remove_group, resume, subscriptions_of
+from .resize import resize_topic
+from .seek import CursorMove, force_complete, preview_force_complete, preview_seek, seek
+from .topics import configure_topic, create_topic, losses, remove_topic, sync_topics
+
+__all__ = [
+    "CursorMove",
+    "GroupState",
+    "cancel",
+    "configure_topic",
+    "create_topic",
+    "dry_run",
+    "force_complete",
+    "losses",
+    "pause",
+    "preview_force_complete",
+    "preview_seek",
+    "remove_group",
+    "remove_topic",
+    "resize_topic",
+    "resume",
+    "seek",
+    "subscriptions_of",
+    "sync_topics",
+]

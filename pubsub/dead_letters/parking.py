@@ -1,0 +1,51 @@
+"""Parking: with `on_failure="park_key"` the later events of a key wait, in order, behind one that failed.
+
+They are parked in the dead-letter queue, each with the rest of its transaction, and go on when nothing that waits comes
+before them: it was handled after all, or given up.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from django.db import connections
+
+from pubsub.db.sql import load
+from pubsub.errors import NotHandled
+from pubsub.events import Entry
+
+
+class Parked(NotHandled):
+    """The event has to wait behind an earlier one of its key, which failed."""
+
+
+def unblocked(entries: Iterable[Entry], blocked: set[str]) -> Iterator[Entry]:
+    """The entries of a transaction, until one of them has to wait: then all of them have to, and Parked is raised.
+
+    `blocked` are keys of which events have failed since the entries were read.
+    """
+    for entry in entries:
+        if entry.is_mine and (entry.is_blocked or entry.ordering_key in blocked):
+            raise Parked(f'an earlier event of key "{entry.ordering_key}" has failed')
+        yield entry
+
+
+def hold_blockers(db: Any, group: str, topic_id: int, keys: Sequence[str]) -> None:
+    """Keeps what these keys wait for as it is until the transaction is over: who resolves it then sees who waits."""
+    db.execute(load("dead_letters/hold_blockers"), {"group_id": group, "topic_id": topic_id, "keys": keys})
+
+
+def unpark(db: Any, group: str, topic_id: int, keys: Sequence[str] | None = None) -> int:
+    """Lets parked events go that wait for nothing any more. Returns how many. None: whatever their keys are."""
+    db.execute(load("dead_letters/unpark"), {"group_id": group, "topic_id": topic_id, "keys": keys})
+    return int(db.rowcount)
+
+
+def unpark_stranded(using: str) -> int:
+    """Lets parked events go that were left behind: the last one before them may have been handled elsewhere meanwhile.
+
+    >>> unpark_stranded("default")
+    0
+    """
+    with connections[using].cursor() as db:
+        db.execute(load("dead_letters/find_parked"))
+        return sum(unpark(db, group, topic_id) for group, topic_id in db.fetchall())

@@ -1,0 +1,156 @@
+"""Setting aside: events that a group could not handle go to the dead-letter queue, in the transaction that passes them.
+
+Until its attempts are used up, an event there is tried again when it is due; then it is a dead letter.
+"""
+
+import logging
+import traceback
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from django.db import connections, transaction
+
+from pubsub.db.sql import load
+from pubsub.delivery import Delivery
+from pubsub.errors import Reject, RetryLater
+from pubsub.events import COLUMNS, NAMES, Entry
+from pubsub.signals import event_failed, tell
+from pubsub.subscriptions.declare import Declaration
+from pubsub.subscriptions.task import PartitionTask
+
+from .parking import Parked, hold_blockers, unpark
+
+logger = logging.getLogger(__name__)
+
+_LETTER_COLUMNS = NAMES.replace("created_at", "published_at")
+_MESSAGE_COLUMNS = ", ".join(f"message.{name}" for name in COLUMNS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetAside:
+    """What became of a range of events."""
+
+    count: int
+    """How many of them were the group's own."""
+    delay: float | None
+    """Seconds until they are tried again; none if there is no further attempt."""
+    keys: list[str]
+
+
+def has_open(task: PartitionTask) -> bool:
+    """Whether failed events of this partition wait for another attempt, or for an operator."""
+    with connections[task.using].cursor() as db:
+        db.execute(load("dead_letters/has_open"), task.parameters)
+        return bool(db.fetchone()[0])
+
+
+def set_aside(task: PartitionTask, first: Entry, last: Entry, error: BaseException, *, attempts: int) -> SetAside:
+    """Sets the events of one publisher's transaction aside, together, and reports it."""
+    if isinstance(error, MemoryError):
+        traceback.clear_frames(error.__traceback__)  # what has filled the memory may be in the handler's variables
+    done = set_range_aside(task, first.position, last.position, error, attempts=attempts)
+    if isinstance(error, Parked):
+        logger.info("%s: %s; its transaction waits behind it", task, error, extra=task.facts)
+    else:
+        report_failure(task, first, attempts, done.delay, error, count=done.count)
+    return done
+
+
+def set_range_aside(
+    task: PartitionTask, first_position: int, last_position: int, error: BaseException, *, attempts: int
+) -> SetAside:
+    """The same for any transactions between two positions, without a word."""
+    parked = isinstance(error, Parked)
+    delay = None if parked else delay_after(task.declared, attempts, error)
+    with connections[task.using].cursor() as db:
+        db.execute(
+            load(
+                "dead_letters/set_aside",
+                filter=task.declared.filter.sql,
+                letter_columns=_LETTER_COLUMNS,
+                message_columns=_MESSAGE_COLUMNS,
+            ),
+            {
+                **task.parameters,
+                **task.declared.filter.parameters,
+                **describe_failure(task, None if parked else error),
+                "first_position": first_position,
+                "last_position": last_position,
+                "attempts": 0 if parked else attempts,
+                "state": "parked" if parked else state_after(delay),
+                "delay": delay,
+            },
+        )
+        count, keys = db.fetchone()
+        if parked:
+            # What they wait for may have been resolved since it was read.
+            hold_blockers(db, task.declared.group, task.topic_id, keys)
+            unpark(db, task.declared.group, task.topic_id, keys)
+    return SetAside(count=count, delay=delay, keys=keys)
+
+
+def delay_after(declared: Declaration, attempts: int, error: BaseException) -> float | None:
+    """Seconds until the next attempt; none if there is to be no further one."""
+    if isinstance(error, RetryLater) and declared.delivery is not Delivery.AT_MOST_ONCE:
+        return error.delay
+    if isinstance(error, Reject):
+        return None
+    return declared.retry.delay_after(attempts)
+
+
+def state_after(delay: float | None) -> str:
+    return "dead" if delay is None else "retrying"
+
+
+def describe_failure(task: PartitionTask, error: BaseException | None) -> dict[str, Any]:
+    """The exception in a form that any text column takes."""
+    texts = {
+        "handler": task.declared.handler_name,
+        "exception_class": f"{type(error).__module__}.{type(error).__qualname__}" if error else "",
+        "exception_message": _message(error) if error else "",
+        "traceback": "".join(traceback.format_exception(error)) if error else "",
+    }
+    return {name: text.replace("\x00", "\\x00").encode("utf-8", "replace").decode() for name, text in texts.items()}
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:  # an exception whose own __str__ fails must not block the partition
+        return f"(its message could not be had: {type(second).__name__})"
+
+
+def report_failure(
+    task: PartitionTask, first: Entry, attempt: int, delay: float | None, error: BaseException, *, count: int
+) -> None:
+    """Writes to the log at once, and tells observers after the commit."""
+    facts = {
+        **task.facts,
+        "offset": first.offset,
+        "transaction_id": str(first.transaction_id),
+        "attempt": attempt,
+    }
+    what = "moved to the dead letters" if delay is None else f"to be tried again in {delay:g} s"
+    logger.error(
+        "%s: %s failed at offset %d, attempt %d (%s); its transaction is %s",
+        task,
+        task.declared.handler_name,
+        first.offset,
+        attempt,
+        type(error).__name__,
+        what,
+        extra={**facts, "exception_class": type(error).__qualname__},
+    )
+    if event_failed.receivers:
+        told = partial(
+            tell,
+            event_failed,
+            **facts,
+            using=task.using,
+            count=count,
+            handler=task.declared.handler_name,
+            exception=error,
+            retry_in_s=delay,
+        )
+        transaction.on_commit(told, using=task.using, robust=True)

@@ -1,1 +1,0 @@
-DROP VIEW consumer_lag_v;

@@ -1,1 +1,0 @@
-DROP VIEW outbox_log_v;

@@ -1,1 +1,0 @@
-DROP FUNCTION pubsub_pass_resizes_v1(text[], text[]);

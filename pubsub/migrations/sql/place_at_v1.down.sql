@@ -1,1 +1,0 @@
-DROP FUNCTION pubsub_place_at_v1(integer, integer, bigint);

@@ -1,1 +1,0 @@
-DROP FUNCTION pubsub_publish_v1(uuid, integer, text, text, text, text, text, jsonb, jsonb);

@@ -1,1 +1,0 @@
-DROP FUNCTION pubsub_read_v1(integer, integer, text, bigint, bigint, integer);

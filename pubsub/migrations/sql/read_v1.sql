@@ -1,0 +1,41 @@
+-- The next events of a partition from a position on, below another one or below a resize that the group has not passed.
+--
+-- Those for another group come without their content: they are only passed. Storage order is index order: the read opens
+-- only the segments that it needs and stops at the limit. A function, so that its plan is kept for the session: with many
+-- segments planning costs more than reading.
+CREATE FUNCTION pubsub_read_v1(
+    topic integer, partition integer, for_group text, from_position bigint, below_position bigint, at_most integer
+) RETURNS TABLE (
+    "position" bigint, c_offset bigint, transaction_id uuid, is_mine boolean, event_id uuid, type text, key text,
+    payload jsonb, metadata jsonb, host_id text, user_id text, created_at timestamptz
+)
+LANGUAGE plpgsql STABLE
+SET jit = off
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET max_parallel_workers_per_gather = 0
+SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+BEGIN
+    -- A resize may have come since the caller looked. A snapshot that sees an entry behind it sees the resize as well.
+    IF below_position IS NULL THEN
+        SELECT min(resize.position) INTO below_position
+        FROM outbox_topic_resizes AS resize JOIN outbox_topic_subscriptions AS subscription
+          ON subscription.topic_id = resize.topic_id AND subscription.group_id = for_group
+        WHERE resize.topic_id = topic AND resize.position > subscription.resizes_passed;
+    END IF;
+    RETURN QUERY
+    SELECT entry.position, entry.c_offset, message.transaction_id,
+           coalesce(message.to_group = for_group, true), message.event_id, message.type, message.key,
+           CASE WHEN coalesce(message.to_group = for_group, true) THEN message.payload END,
+           message.metadata, message.host_id, message.user_id, message.created_at
+    FROM log_entry AS entry JOIN outbox_message_t AS message ON message.id = entry.message_id
+    WHERE entry.topic_id = topic AND entry.partition_id = partition
+      AND entry.position >= from_position AND entry.position < coalesce(below_position, 9223372036854775807)
+    ORDER BY entry.position
+    LIMIT at_most;
+END
+$$;

@@ -1,1 +1,0 @@
-DROP FUNCTION pubsub_reanchor_v1();

@@ -1,1 +1,0 @@
-DROP FUNCTION pubsub_sequence_v1();

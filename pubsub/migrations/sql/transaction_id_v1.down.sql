@@ -1,1 +1,0 @@
-DROP FUNCTION pubsub_transaction_id_v1();

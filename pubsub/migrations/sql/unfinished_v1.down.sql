@@ -1,1 +1,0 @@
-DROP FUNCTION pubsub_unfinished_v1(pg_snapshot);

@@ -1,1 +1,0 @@
-DROP FUNCTION pubsub_was_aborted_v1(xid);

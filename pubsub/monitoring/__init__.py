@@ -1,0 +1,1 @@
+"""How everything stands, what is wrong, and how it was."""

@@ -1,0 +1,20 @@
+-- The state of the sequencer: which process leads, since when a message has been waiting for its offset, whether the
+-- database comes from another cluster, and since when a delayed message has been overdue. One index step for each.
+SELECT sequencer.next_position - 1 AS last_position,
+       sequencer.system_identifier IS DISTINCT FROM (SELECT system_identifier FROM pg_control_system())
+           OR pg_snapshot_xmax(sequencer.seen) > pg_snapshot_xmax(pg_current_snapshot()) AS is_foreign,
+       (SELECT pid FROM pg_locks
+        WHERE locktype = 'advisory' AND classid = %(family)s AND objid = 1 AND objsubid = 2 AND granted
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        LIMIT 1) AS leader_pid,
+       least(
+           (SELECT created_at FROM outbox_message_t WHERE xid >= pg_snapshot_xmax(sequencer.seen) ORDER BY xid LIMIT 1),
+           (SELECT min(created_at) FROM outbox_message_t
+            WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip(sequencer.seen))))
+       ) AS waiting_since,
+       (SELECT deliver_at FROM outbox_delayed_message WHERE deliver_at < clock_timestamp()
+        ORDER BY deliver_at LIMIT 1) AS overdue_since,
+       (SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree('outbox_message_t') WHERE isleaf)
+       + (SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree('log_entry') WHERE isleaf) AS bytes,
+       clock_timestamp() AS taken_at
+FROM log_sequencer AS sequencer WHERE id = 1

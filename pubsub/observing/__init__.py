@@ -1,1 +1,0 @@
-"""How everything stands, what is wrong, and who did what."""

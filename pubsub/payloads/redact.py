@@ -1,0 +1,123 @@
+"""What people must not see of an event: values at sensitive paths, wherever the event is shown.
+
+``PUBSUB["redact_paths"]`` names them: ``"customer.email"``; ``"items.*.card"``, where ``*`` is any key and any place in
+a list; ``"**.password"``, where ``**`` is any depth. They apply to payload and metadata. ``PUBSUB["redact"]`` names a
+function for what paths cannot say: it gets "payload", "metadata" or "exception" and the value, and returns what may be
+shown. Handlers see everything, and nothing that is stored changes.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.utils.module_loading import import_string
+
+from pubsub.conf import conf
+
+from .decode import decode, scalars
+
+logger = logging.getLogger(__name__)
+
+REDACTED = "[redacted]"
+"""What stands where something was taken out."""
+
+MOST_SEARCHED = 2000
+"""Values that are looked for in a text. Where there are more, the text is not shown at all."""
+
+
+class Redactor:
+    """Shows one event: first its payload and metadata, then texts that may quote from them.
+
+    >>> from django.test import override_settings
+    >>> with override_settings(PUBSUB={"redact_paths": ["customer.email"]}):
+    ...     redactor = Redactor()
+    ...     redactor.json("payload", '{"customer": {"id": 7, "email": "zoe@example.org"}}')
+    ...     redactor.text("ValueError: zoe@example.org has no mailbox")
+    {'customer': {'id': 7, 'email': '[redacted]'}}
+    'ValueError: [redacted] has no mailbox'
+    """
+
+    def __init__(self, *, everything: bool = False) -> None:
+        self._everything = everything
+        """For people who may not see payloads: nothing of them, in texts neither."""
+        self._paths = [tuple(path.split(".")) for path in conf().redact_paths]
+        self._hook: Callable[[str, Any], Any] | None = import_string(conf().redact) if conf().redact else None
+        self._taken_out: set[Any] = set()
+
+    @property
+    def took_something_out(self) -> bool:
+        return bool(self._taken_out)
+
+    def json(self, field: str, text: str) -> Any:
+        """What may be shown of a jsonb; `field` is "payload" or "metadata"."""
+        value = decode(text)
+        if self._everything:
+            self._taken_out |= scalars(value)
+            return REDACTED
+        if not self._paths and self._hook is None:
+            return value
+        before = scalars(value)
+        for path in self._paths:
+            value = _take_out(value, path)
+        value = self._call_hook(field, value)
+        self._taken_out |= before - scalars(value)
+        return value
+
+    def text(self, text: str) -> str:
+        """What may be shown of an exception's message or traceback. Comes after the JSON that it may quote from."""
+        if len(self._taken_out) > MOST_SEARCHED:
+            return REDACTED
+        if pattern := _any_of(self._taken_out):
+            text = pattern.sub(REDACTED, text)
+        return str(self._call_hook("exception", text))
+
+    def _call_hook(self, field: str, value: Any) -> Any:
+        if self._hook is None:
+            return value
+        try:
+            return self._hook(field, value)
+        except Exception:  # what cannot be redacted is not shown
+            logger.exception("PUBSUB['redact'] failed on a %s, which is hidden as a whole", field)
+            return REDACTED
+
+
+def _take_out(value: Any, path: tuple[str, ...]) -> Any:
+    """The value, changed in place, without what is at the path."""
+    root = [value]
+    stack: list[tuple[Any, int]] = [(root, -1)]  # the root's own list counts for no step
+    while stack:
+        place, step = stack.pop()
+        for key, item in list(enumerate(place) if isinstance(place, list) else place.items()):
+            for following in _steps_after(path, step, str(key)):
+                if following == len(path):
+                    place[key] = REDACTED
+                elif isinstance(item, dict | list):
+                    stack.append((item, following))
+    return root[0]
+
+
+def _steps_after(path: tuple[str, ...], step: int, key: str) -> Iterable[int]:
+    """Which steps of the path may come behind this key."""
+    if step < 0:
+        return (0,)
+    if path[step] == "**":
+        # It stands for no key at all, too: then the key belongs to what follows it.
+        return {step, *(_steps_after(path, step + 1, key) if step + 1 < len(path) else (step + 1,))}
+    return (step + 1,) if path[step] in ("*", key) else ()
+
+
+def _any_of(values: set[Any]) -> re.Pattern[str] | None:
+    """Finds the values in a text, in each way that Python and JSON write them."""
+    written: set[str] = set()
+    for value in values:
+        plain = str(value)
+        written |= {plain, repr(plain)[1:-1], json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1]}
+    alternatives = [
+        # A short one may be part of any word.
+        re.escape(it) if len(it) > 5 else rf"(?<!\w){re.escape(it)}(?!\w)"
+        for it in sorted(written, key=len, reverse=True)
+        if it.strip()
+    ]
+    return re.compile("|".join(alternatives)) if alternatives else None

@@ -1,0 +1,184 @@
+"""What retention would do: which segments go, which stay and why. Pure: plain data in, a plan out.
+
+The log is dropped from its oldest end, a whole segment at a time: a segment goes when everything in it has expired and
+every subscription that counts has passed it. Messages go with the last entry that needs them.
+"""
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablePartition:
+    """A partition of one of the two big tables."""
+
+    name: str
+    lower: int
+    upper: int
+    bytes: int
+    """With its indexes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A full partition of the log."""
+
+    lower: int
+    upper: int
+    filled_at: dt.datetime
+    expires_at: dt.datetime
+    longest_topic: str
+    """The topic whose retention keeps it longest."""
+    entries: int
+    first_message_id: int | None
+    last_message_id: int
+    log_bytes: int
+    message_bytes: int
+    """Of the messages that would be dropped together with it."""
+
+    @property
+    def bytes(self) -> int:
+        return self.log_bytes + self.message_bytes
+
+    @property
+    def name(self) -> str:
+        return f"log_entry_{self.lower}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unread:
+    """The first event in a partition of a topic that a group has not read."""
+
+    topic_id: int
+    topic: str
+    group: str
+    status: str
+    partition: int
+    position: int
+    offset: int
+    max_age: dt.timedelta | None
+    max_bytes: int | None
+
+    @property
+    def counts(self) -> bool:
+        return self.status in ("ACTIVE", "PAUSED")
+
+    def __str__(self) -> str:
+        return (
+            f"{self.group} on {self.topic}/{self.partition} has not read offset {self.offset} ({self.status.lower()})"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """What is there, at one moment by the database's clock."""
+
+    now: dt.datetime
+    segments: Sequence[Segment]
+    """From the oldest on."""
+    messages: Sequence[TablePartition]
+    """From the oldest on."""
+    last_message_id: int
+    """The last id that a message was given."""
+
+    @property
+    def noted_up_to(self) -> int:
+        """The position at which the part of the log begins that is not in a noted segment."""
+        return self.segments[-1].upper if self.segments else 0
+
+    @property
+    def expired_up_to(self) -> int:
+        """The position behind the last segment that has expired; 0 if none has."""
+        return max((segment.upper for segment in self.segments if self.has_expired(segment)), default=0)
+
+    def has_expired(self, segment: Segment) -> bool:
+        return segment.expires_at <= self.now
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    storage: Storage
+    unread: Sequence[Unread]
+    """Where groups have not read all of what has expired."""
+    going: Sequence[Segment]
+    messages: Sequence[TablePartition]
+    """The partitions of messages that no entry needs once the segments are gone."""
+
+    @property
+    def staying(self) -> Sequence[Segment]:
+        return self.storage.segments[len(self.going) :]
+
+    @property
+    def upper(self) -> int:
+        """The position at which the log begins afterwards; 0 if nothing goes."""
+        return self.going[-1].upper if self.going else 0
+
+    @property
+    def missed(self) -> list[Unread]:
+        """Where groups lose what they have not read."""
+        return [each for each in self.unread if each.position < self.upper]
+
+    @property
+    def names(self) -> list[str]:
+        """The partitions of both tables that go."""
+        return [*(segment.name for segment in self.going), *(partition.name for partition in self.messages)]
+
+    @property
+    def bytes(self) -> int:
+        """What these take on disk."""
+        return sum(segment.log_bytes for segment in self.going) + sum(partition.bytes for partition in self.messages)
+
+    @property
+    def numbered_below_id(self) -> int:
+        """Every smaller id must have been numbered before this is carried out."""
+        return max(
+            1,
+            *(segment.last_message_id + 1 for segment in self.going),
+            *(partition.upper for partition in self.messages),
+        )
+
+    def why(self, segment: Segment) -> list[str]:
+        """Why a segment stays, for people."""
+        if not self.storage.has_expired(segment):
+            return [
+                f"not expired before {segment.expires_at:%Y-%m-%d %H:%M:%S %Z}: retention of {segment.longest_topic}"
+            ]
+        return [str(each) for each in _blockers(segment, self.storage, self.unread)] or ["an older segment stays"]
+
+
+def make_plan(
+    storage: Storage, unread: Sequence[Unread], *, least_needed_id: int | None, at_most: int | None = None
+) -> Plan:
+    """Decide what goes: from the oldest segment on, up to the first one that has not expired or that a group needs.
+
+    `least_needed_id` is the smallest message id that an entry behind the segments needs. No more than `at_most`
+    segments go.
+    """
+
+    def may_go(segment: Segment) -> bool:
+        return storage.has_expired(segment) and not any(_blockers(segment, storage, unread))
+
+    going = list(takewhile(may_go, storage.segments))[:at_most]
+    staying = storage.segments[len(going) :]
+    messages = _unneeded(storage, staying, least_needed_id) if going else []
+    return Plan(storage=storage, unread=unread, going=going, messages=messages)
+
+
+def _blockers(segment: Segment, storage: Storage, unread: Iterable[Unread]) -> Iterator[Unread]:
+    """What keeps an expired segment: groups that count and have not read all of it, each within its topic's caps."""
+    kept = [each for each in storage.segments if each.lower >= segment.lower and storage.has_expired(each)]
+    kept_bytes = sum(each.bytes for each in kept)
+    for each in unread:
+        too_old = each.max_age is not None and storage.now - segment.filled_at >= each.max_age
+        too_much = each.max_bytes is not None and kept_bytes > each.max_bytes
+        if each.counts and each.position < segment.upper and not too_old and not too_much:
+            yield each
+
+
+def _unneeded(storage: Storage, staying: Iterable[Segment], least_needed_id: int | None) -> list[TablePartition]:
+    """The partitions of messages in which no id is needed, and to which none is added any more."""
+    needed = [least_needed_id, *(segment.first_message_id for segment in staying)]
+    end = min([storage.last_message_id + 1, *(number for number in needed if number is not None)])
+    return [partition for partition in storage.messages if partition.upper <= end]

@@ -1,0 +1,87 @@
+"""The sequencer: it gives committed messages their offsets, in commit order. A pass is one SQL function."""
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from django.db import connections
+from psycopg.pq import TransactionStatus
+
+from pubsub.db.pipeline import FailedBehindCommit, run
+from pubsub.signals import sequenced, tell
+
+from .wake import MOVED_SETTING, NOTIFY_MOVED
+
+logger = logging.getLogger(__name__)
+
+NUMBER = "SELECT outcome, events, topic_ids FROM pubsub_sequence_v1()"
+NUMBER_AND_REMEMBER = NUMBER.replace(
+    " FROM", f", set_config('{MOVED_SETTING}', array_to_string(topic_ids, ','), false) FROM"
+)
+REANCHOR = "SELECT pubsub_reanchor_v1()"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """What a pass of the sequencer did."""
+
+    outcome: str
+    """`idle`, `busy` (a pass of another process is under way) or `numbered`."""
+    messages: int
+    topic_ids: tuple[int, ...]
+
+
+def sequence(using: str) -> Pass:
+    """Number all messages committed since the last pass. Any process may call it at any time."""
+    connection = connections[using]
+    connection.ensure_connection()
+    with connection.wrap_database_errors:
+        return sequence_on(connection.connection)
+
+
+def sequence_on(connection: psycopg.Connection[Any], first: str = "", *, notifies: bool = False) -> Pass:
+    """The same on a psycopg connection. `first` is a statement to run before it, in the same round trip.
+
+    If it `notifies`, it also wakes the processes that wait for new entries, in the same round trip again.
+    """
+    begun = time.monotonic()
+    # Only then does it leave anything in the session, which otherwise may belong to a pooler.
+    number, then = (NUMBER_AND_REMEMBER, NOTIFY_MOVED) if notifies else (NUMBER, "")
+    outcome, messages, topic_ids, *_ = in_read_committed(connection, number, first, then)
+    if outcome == "foreign":
+        logger.warning("the database comes from another cluster: re-anchoring the sequencer while publishers wait")
+        (waiting,) = in_read_committed(connection, REANCHOR)
+        logger.warning("re-anchored; %d messages remain to be numbered", waiting, extra={"messages": waiting})
+        outcome, messages, topic_ids, *_ = in_read_committed(connection, number, then=then)
+    if messages:
+        logger.debug("numbered %d messages", messages, extra={"messages": messages})
+        tell(sequenced, messages=messages, topic_ids=tuple(topic_ids), seconds=time.monotonic() - begun)
+    return Pass(outcome=outcome, messages=messages, topic_ids=tuple(topic_ids))
+
+
+def in_read_committed(
+    connection: psycopg.Connection[Any], statement: str, first: str = "", then: str = ""
+) -> tuple[Any, ...]:
+    """Run a statement that returns one row, in a transaction of its own and in one round trip.
+
+    `first` runs before it in the same transaction, `then` after the commit. Each statement inside the function needs a
+    snapshot of its own, whatever the database's default isolation is.
+    """
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        # The function itself refuses a transaction of the wrong isolation.
+        row = run(connection, [statement]).row()
+    else:
+        steps = ["BEGIN ISOLATION LEVEL READ COMMITTED", first, statement, "COMMIT", then]
+        try:
+            row = run(connection, list(filter(None, steps))).row(-3 if then else -2)
+        except FailedBehindCommit as error:
+            logger.warning("the other processes could not be notified, and have to poll: %s", error.__cause__)
+            row = error.answers.row(-2)
+        except psycopg.Error:
+            if not connection.closed:
+                connection.execute("ROLLBACK")
+            raise
+    assert row is not None  # noqa: S101 - the functions return exactly one row
+    return row

@@ -1,3 +1,0 @@
--- The event that was first published under a key that is still remembered. Takes no lock.
-SELECT event_id FROM outbox_dedup_key
-WHERE topic_id = %(topic_id)s AND dedup_key = %(dedup_key)s AND expires_at > clock_timestamp()

@@ -1,7 +1,0 @@
--- Where the log ends, and where each topic does, all at one moment: every entry before that is visible by then, and so
--- is the topic it belongs to.
-SELECT sequencer.next_position, topic.id, topic.name, coalesce(counter.next_offset, 1)
-FROM log_sequencer AS sequencer
-CROSS JOIN outbox_topics AS topic
-LEFT JOIN log_counter AS counter ON counter.topic_id = topic.id
-WHERE sequencer.id = 1

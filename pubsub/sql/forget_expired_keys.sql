@@ -1,8 +1,0 @@
--- Removes dedup keys whose window is over, some at a time. One that a publisher is just taking anew stays.
-DELETE FROM outbox_dedup_key
-WHERE (topic_id, dedup_key) IN (
-    SELECT topic_id, dedup_key FROM outbox_dedup_key
-    WHERE expires_at <= statement_timestamp()
-    ORDER BY expires_at LIMIT %(limit)s
-    FOR UPDATE SKIP LOCKED
-)

@@ -1,6 +1,0 @@
--- Whether failed events of a place wait for another attempt, or for somebody to act.
-SELECT EXISTS (
-    SELECT FROM dead_letter_queue
-    WHERE group_id = %(group_id)s AND topic_id = %(topic_id)s AND partition_id = %(partition_id)s
-      AND state IN ('retrying', 'dead', 'parked')
-)

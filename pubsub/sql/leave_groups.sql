@@ -1,5 +1,0 @@
--- A process that stops says so: its groups have been heard of until now, and miss no heartbeat of it from here on.
-WITH left_now AS (DELETE FROM outbox_members WHERE worker_id = %(worker_id)s RETURNING topic_id, group_id)
-UPDATE outbox_topic_subscriptions AS subscription SET last_heartbeat_at = clock_timestamp()
-FROM left_now
-WHERE (subscription.topic_id, subscription.group_id) = (left_now.topic_id, left_now.group_id)

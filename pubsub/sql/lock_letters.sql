@@ -1,6 +1,0 @@
--- Failed events that are being tried, locked, unless somebody has discarded them meanwhile.
-SELECT id, attempts, coalesce(key, host_id)
-FROM dead_letter_queue
-WHERE id = ANY (%(ids)s) AND state IN ('retrying', 'dead')
-ORDER BY c_offset
-FOR UPDATE

@@ -1,7 +1,0 @@
--- A group's places in the given partitions, or in all, locked one after the other; those that a worker has are left
--- out.
-SELECT partition_id FROM consumer_offsets
-WHERE group_id = %(group_id)s AND topic_id = %(topic_id)s
-  AND (%(partitions)s::integer[] IS NULL OR partition_id = ANY (%(partitions)s::integer[]))
-ORDER BY partition_id
-FOR UPDATE SKIP LOCKED

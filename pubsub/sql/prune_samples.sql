@@ -1,4 +1,0 @@
--- Removes samples that are too old for any chart, some at a time, the oldest first.
-DELETE FROM outbox_samples
-WHERE id IN (SELECT id FROM outbox_samples ORDER BY id LIMIT %(limit)s)
-  AND taken_at < clock_timestamp() - make_interval(secs => %(older_s)s)

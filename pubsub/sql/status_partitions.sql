@@ -1,3 +1,0 @@
--- Where each group stands in each partition, in order.
-SELECT topic, group_id, partition_id, next_offset, lag, waiting_since, updated_at
-FROM consumer_lag_v ORDER BY topic, group_id, partition_id

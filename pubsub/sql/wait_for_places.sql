@@ -1,6 +1,0 @@
--- The same, waiting for workers to finish what they have in hand.
-SELECT partition_id FROM consumer_offsets
-WHERE group_id = %(group_id)s AND topic_id = %(topic_id)s
-  AND (%(partitions)s::integer[] IS NULL OR partition_id = ANY (%(partitions)s::integer[]))
-ORDER BY partition_id
-FOR UPDATE

@@ -1,0 +1,218 @@
+"""Server-sent events: the log over HTTP, for browsers and for programs, closed unless a permission opens it.
+
+A stream ends after a while. The client comes back by itself with the id of the last event it received, and the stream
+continues exactly behind that event, from the log.
+"""
+
+import inspect
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, cast
+from weakref import WeakSet
+
+import psycopg
+from asgiref.sync import sync_to_async
+from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.asgi import ASGIRequest
+from django.core.serializers.json import DjangoJSONEncoder
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.views.generic import View
+
+from pubsub.conf import conf
+from pubsub.errors import CannotResume, InvalidSubscription, PubSubError, UnknownTopic
+from pubsub.topics.names import check_name, is_pattern, matches
+
+from .listen import listen
+from .listener import Item, Listener, Position, Start
+from .scan import Tip
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 100
+"""How many events are written in one piece, if they are there already."""
+
+RETRY_AFTER_S = 30
+"""After how many seconds a client that there was no room for may come again."""
+
+_open: WeakSet[Listener] = WeakSet()
+"""What this process streams from. Weak, because a response that is thrown away before it has begun is never closed."""
+
+_encode = DjangoJSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+Permission = Callable[..., Any]
+
+
+class EventStream(View):
+    """A stream of the events of some topics. For an ASGI server only.
+
+    In a urlconf::
+
+        path("events/", EventStream.as_view(topics=["orders.*"], permission=may_follow))
+
+    ``permission`` is called with the request (a coroutine function is awaited; any other runs in a thread, so that it
+    may ask the database). True opens the stream; a mapping opens it for the events that this filter lets pass;
+    anything else, or no permission at all, is answered by 403. Events directed to one group are never sent.
+
+    A client may ask for less by ``?topic=…``, which may be repeated, and by ``?where=…``, a filter as JSON. It begins
+    with what is published from now on, or where ``?start=…`` says: ``earliest``, or an offset. ``Last-Event-ID``,
+    which browsers send when they come back, goes before that; if what followed has been dropped the answer is 204,
+    which tells them not to come again. If the process serves ``PUBSUB["max_streams"]`` already, it is 503.
+
+    >>> EventStream.as_view(topics=["orders.*"], max_events=100).view_class.__name__
+    'EventStream'
+    """
+
+    http_method_names = ["get", "options"]
+
+    topics: Sequence[str] | str = ()
+    """By name or pattern. A keyword argument ``topic`` in the URL chooses one, of these if there are any."""
+    permission: Permission | None = None
+    max_events = 10_000
+    """After so many events a stream ends, and the client comes back."""
+    max_age_s: float = 600
+    """After so many seconds as well."""
+    heartbeat_s: float = 15
+    """After so many seconds of silence it says that it is alive."""
+    retry_ms = 1000
+    """After how many milliseconds the client is to come back."""
+    buffer = 100
+    """Events kept in memory for a client that reads slowly; those after them are read again from the log."""
+    using: str | None = None
+
+    async def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        allowed = await self._ask_permission(request)
+        if allowed is not True and not isinstance(allowed, Mapping):
+            return _plain(HTTPStatus.FORBIDDEN, "You may not follow these events.")
+        if not isinstance(request, ASGIRequest):
+            return _plain(
+                HTTPStatus.NOT_IMPLEMENTED,
+                "Streams of events need an ASGI server, such as `uvicorn project.asgi:application`: each would occupy "
+                "a thread of this WSGI server for as long as it lasts.",
+            )
+        if len(_open) >= conf().max_streams:
+            logger.warning("a stream of events is refused: %d are open, as PUBSUB['max_streams'] allows", len(_open))
+            busy = _plain(HTTPStatus.SERVICE_UNAVAILABLE, "There are as many streams as are served; come again later.")
+            busy["Retry-After"] = str(RETRY_AFTER_S)
+            return busy
+        try:
+            topics = self._topics(request, kwargs.get("topic"))
+            start = _start(request, topics)
+            where = _where(request, allowed)
+            listener = listen(topics, where=where, start=start, buffer=self.buffer, using=self.using)
+            _open.add(listener)
+            await listener.__aenter__()
+        except CannotResume:
+            return HttpResponse(status=HTTPStatus.NO_CONTENT)
+        except PubSubError as error:
+            return _plain(HTTPStatus.BAD_REQUEST, str(error))
+        return StreamingHttpResponse(
+            self._stream(listener, StreamId(topics)),
+            content_type="text/event-stream",
+            headers={"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"},
+        )
+
+    async def _ask_permission(self, request: HttpRequest) -> Any:
+        if self.permission is None:
+            return False
+        if inspect.iscoroutinefunction(self.permission):
+            return await self.permission(request)
+        return await sync_to_async(self.permission)(request)
+
+    def _topics(self, request: HttpRequest, of_url: str | None) -> list[str]:
+        """The topics that the client asks for, if the view has them."""
+        own = [self.topics] if isinstance(self.topics, str) else list(self.topics)
+        if not own and not of_url:
+            raise ImproperlyConfigured("An EventStream needs topics: as_view(topics=[…]), or `topic` in its URL.")
+        asked = [of_url] if of_url else request.GET.getlist("topic") or own
+        if not own:
+            return [check_name(name) for name in asked]
+        for name in asked:
+            # A star in what is asked for is matched by one in what there is, and by nothing else.
+            if not any(matches(pattern, name) for pattern in own):
+                raise UnknownTopic(f"There is no topic {name!r} here; there are: {', '.join(own)}.")
+        return asked
+
+    async def _stream(self, listener: Listener, stream_id: "StreamId") -> AsyncIterator[str]:
+        end = time.monotonic() + self.max_age_s
+        left = self.max_events
+        position = 0
+        try:
+            yield f"retry: {self.retry_ms}\n\n"
+            if listener.start == "latest" and listener.opened_at:
+                # A client that is cut off before the first event continues from here as well.
+                position = listener.opened_at.position
+                yield f"id: {stream_id.at(listener.opened_at)}\n\n"
+            while left > 0 and time.monotonic() < end:
+                item = await listener.aget_item(min(self.heartbeat_s, end - time.monotonic()))
+                if item is None:
+                    tip = listener.passed
+                    if tip and tip.position > position:
+                        # Where nothing has come for long, the next stream need not read all that again.
+                        position = tip.position
+                        yield f"id: {stream_id.at(tip)}\n"
+                    yield ": alive\n\n"
+                    continue
+                parts: list[str] = []
+                while item is not None:
+                    parts.append(f"id: {stream_id.behind(item)}\ndata: {_encode(item.event.as_json())}\n\n")
+                    position = item.position + 1
+                    item = listener.get_item(0) if len(parts) < min(AT_ONCE, left) else None
+                left -= len(parts)
+                yield "".join(parts)
+        except (PubSubError, psycopg.Error) as error:
+            # The client comes back, and gets an answer that says what is wrong: that takes a stream not yet begun.
+            logger.warning("a stream of events ends: %s", error)
+        finally:
+            _open.discard(listener)
+            listener.close()
+
+
+class StreamId:
+    """The id of an event in a stream, as text: the offset in the one topic, or the position in the log of all."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self.topic = None if len(topics) > 1 or is_pattern(topics[0]) else topics[0]
+
+    def behind(self, item: Item) -> str:
+        return str(item.event.offset) if self.topic else f"@{item.position}"
+
+    def at(self, tip: Tip) -> str:
+        return str(tip.offsets.get(self.topic, 1) - 1) if self.topic else f"@{tip.position - 1}"
+
+    def start_behind(self, text: str) -> Start:
+        number = text if self.topic else text.removeprefix("@")
+        if not number.isdecimal() or len(number) > 18 or bool(self.topic) == text.startswith("@"):
+            raise CannotResume(f"{text!r} is not an id of this stream.")
+        return int(number) + 1 if self.topic else Position(int(number) + 1)
+
+
+def _start(request: HttpRequest, topics: Sequence[str]) -> Start:
+    last = request.headers.get("Last-Event-ID") or request.GET.get("last_event_id")
+    if last:
+        return StreamId(topics).start_behind(last)
+    start = request.GET.get("start", "latest")
+    if start.isdecimal() and len(start) <= 18:
+        return int(start)
+    if start in ("earliest", "latest"):
+        return cast(Start, start)
+    raise InvalidSubscription(f"start must be 'latest', 'earliest' or an offset of at least 1, not {start!r}.")
+
+
+def _where(request: HttpRequest, allowed: Mapping[str, Any] | bool) -> Mapping[str, Any]:
+    """The filter that the client asks for, within the one that it is limited to."""
+    try:
+        asked = json.loads(request.GET.get("where") or "{}")
+    except (ValueError, RecursionError) as error:
+        raise InvalidSubscription(f"where must be a filter as JSON: {error}.") from error
+    if not isinstance(asked, dict):
+        raise InvalidSubscription('where must be a filter as JSON, such as {"type": "order.created"}.')
+    both = [where for where in (asked, allowed) if isinstance(where, Mapping) and where]
+    return {"all": both} if both else {}
+
+
+def _plain(status: HTTPStatus, text: str) -> HttpResponse:
+    return HttpResponse(text + "\n", status=status, content_type="text/plain; charset=utf-8")

@@ -1,0 +1,196 @@
+"""One request of a webhook, and what its answer means."""
+
+import datetime as dt
+import email.utils
+import gzip
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from django.core.serializers.json import DjangoJSONEncoder
+
+from pubsub.errors import InvalidSubscription, PubSubError, Reject, RetryLater
+from pubsub.events import Event
+
+from . import addresses
+from .sign import decode_secret, sign
+
+COMPRESSED_FROM = 1024
+"""Bytes of a body from which on it is compressed."""
+
+LONGEST_WAIT_S = 24 * 3600
+"""A receiver that asks for more time than this gets this."""
+
+SHOWN = 500
+"""Bytes of an answer that are shown to people."""
+
+_encode = DjangoJSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class WebhookFailed(PubSubError):
+    """A receiver did not take an event. It is tried again while the retries last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """A receiver: where it is, how we sign, and what we put up with."""
+
+    url: str
+    secrets: Sequence[str] = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeout_s: float = 10
+    allow_private: bool = False
+    allow_http: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.secrets:
+            raise InvalidSubscription("A webhook needs a secret; pubsub.streams.webhooks.generate_secret() makes one.")
+        for secret in self.secrets:
+            decode_secret(secret)
+        if not isinstance(self.timeout_s, int | float) or isinstance(self.timeout_s, bool) or not self.timeout_s > 0:
+            raise InvalidSubscription(f"timeout_s must be a number of seconds above 0, not {self.timeout_s!r}.")
+        self._check_url()
+
+    def _check_url(self) -> None:
+        if not isinstance(self.url, str):
+            raise InvalidSubscription(f"A webhook's URL must be a string, not {self.url!r}.")
+        try:
+            parts = urlsplit(self.url)
+            port = parts.port
+        except ValueError as error:
+            raise InvalidSubscription(f"A webhook's URL must be one, not {self.url!r}: {error}.") from error
+        if parts.scheme == "http" and not self.allow_http:
+            raise InvalidSubscription(
+                f"A webhook's URL must begin with https://, not {self.shown}. With allow_http=True everybody on the "
+                f"way can read what is sent."
+            )
+        is_plain = self.url.isascii() and not any(char <= " " or char == "\x7f" for char in self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not is_plain:
+            raise InvalidSubscription(
+                f'A webhook\'s URL must be like "https://example.com/hooks", in ASCII, not {self.shown}.'
+            )
+        if parts.username is not None or parts.fragment:
+            raise InvalidSubscription(f"A webhook's URL has no password and no fragment; {self.shown} has.")
+        try:
+            is_public = addresses.is_public(parts.hostname)
+        except ValueError:
+            return  # a name: what it leads to is looked at whenever it is used
+        if not is_public and not self.allow_private:
+            raise InvalidSubscription(
+                f"{parts.hostname} is not a public address. If it is meant to be used, say allow_private=True."
+            )
+
+    @property
+    def shown(self) -> str:
+        """For people: without what may be secret."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    def send(self, event: Event) -> tuple[int, Mapping[str, str], bytes]:
+        """One request. What comes back: the status, the headers, the beginning of the body."""
+        body = body_of(event)
+        timestamp = int(time.time())
+        headers = {
+            "content-type": "application/json",
+            "user-agent": "django-outbox-pubsub",
+            **self.headers,
+            "webhook-id": str(event.id),
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": sign(self.secrets, str(event.id), timestamp, body),
+            "idempotency-key": str(event.id),
+        }
+        if len(body) >= COMPRESSED_FROM:
+            headers["content-encoding"] = "gzip"
+            body = gzip.compress(body, mtime=0)
+        return self._exchange(body, headers)
+
+    def _exchange(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
+        parts = urlsplit(self.url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        host = parts.hostname or ""
+        deadline = time.monotonic() + self.timeout_s
+        sock = addresses.connect(host, port, deadline, allow_private=self.allow_private)
+        connection = http.client.HTTPConnection(host, port)
+        connection.sock = sock
+        # Each read alone may take as long as the timeout, and a receiver may send a byte at a time.
+        cut = threading.Timer(max(0.0, deadline - time.monotonic()), lambda: _shut(connection.sock))
+        cut.daemon = True
+        cut.start()
+        try:
+            if parts.scheme == "https":
+                context = ssl.create_default_context()
+                connection.sock = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+                connection.sock.do_handshake()
+            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            connection.request("POST", target, body, {**headers, "host": parts.netloc, "connection": "close"})
+            with connection.getresponse() as answer:
+                answered = answer.status, dict(answer.headers.items()), answer.read(SHOWN)
+            if time.monotonic() >= deadline:
+                raise TimeoutError("the answer did not end")  # what was cut off looks like one that did
+            return answered
+        finally:
+            cut.cancel()
+            connection.close()
+            sock.close()
+
+
+def _shut(sock: socket.socket | None) -> None:
+    if sock is not None:
+        with suppress(OSError):
+            # The plain socket's own way: TLS would want to say goodbye first.
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+def body_of(event: Event) -> bytes:
+    """What is sent, byte for byte the same at each attempt."""
+    facts = event.as_json()
+    del facts["partition"]
+    # The names that receivers of Standard Webhooks expect.
+    body = {"type": facts.pop("type"), "timestamp": facts.pop("created_at"), "data": facts.pop("payload")}
+    return _encode(body | facts).encode()
+
+
+def deliver(endpoint: Endpoint, event: Event, retries: int, cancel: Callable[[Event, str], None]) -> None:
+    """Sends an event; returns where the receiver has taken it, and raises what is to become of it otherwise."""
+    try:
+        status, headers, body = endpoint.send(event)
+    except (OSError, http.client.HTTPException) as error:
+        raise WebhookFailed(
+            f"{endpoint.shown} could not be reached within {endpoint.timeout_s:g} s: {error!r}"
+        ) from error
+    if 200 <= status < 300:
+        return
+    said = f"{endpoint.shown} answered {status}: {body.decode(errors='replace')}"
+    if status == 410:
+        cancel(event, f"{endpoint.shown} answered 410 Gone")
+        raise Reject(said)
+    if status == 422:
+        raise Reject(said)
+    wait_s = _wait_asked_for({name.lower(): value for name, value in headers.items()}.get("retry-after"))
+    # A receiver may ask for time as often as there are retries; then it has failed like any other.
+    if status >= 400 and wait_s is not None and event.attempt <= retries:
+        raise RetryLater(wait_s, said)
+    if 300 <= status < 400:
+        said = f"{said} (redirects are not followed: declare where it leads)"
+    raise WebhookFailed(said)
+
+
+def _wait_asked_for(text: str | None) -> float | None:
+    """Seconds, as a number or until a date."""
+    if not text:
+        return None
+    if text.strip().isdecimal():
+        return float(min(int(text.strip()[:9]), LONGEST_WAIT_S))
+    try:
+        until = email.utils.parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if until.tzinfo is None:
+        until = until.replace(tzinfo=dt.UTC)
+    return min(max(0.0, until.timestamp() - time.time()), LONGEST_WAIT_S)

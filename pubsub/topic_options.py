@@ -1,0 +1,99 @@
+"""The options of a topic: one list for the settings, the commands and the admin."""
+
+import datetime as dt
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from .errors import InvalidTopic
+from .suggest import hint
+
+NO_TIME = dt.timedelta(0)
+
+
+def _whole_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**63
+
+
+def _partitions(value: Any) -> bool:
+    return _whole_number(value) and value < 2**31
+
+
+def _duration(value: Any) -> bool:
+    return isinstance(value, dt.timedelta) and value >= NO_TIME
+
+
+def _limit(value: Any) -> bool:
+    return value is None or (_duration(value) and value > NO_TIME)
+
+
+OPTIONS: dict[str, tuple[Callable[[Any], bool], str | Promise]] = {
+    "partitions": (_partitions, gettext_lazy("a whole number of at least 1")),
+    "retention": (_duration, gettext_lazy("a timedelta that is not negative, such as timedelta(days=7)")),
+    "semantics": (("PUB_SUB", "QUEUE").__contains__, gettext_lazy('"PUB_SUB" or "QUEUE"')),
+    "zero_subscribers": (("keep", "refuse").__contains__, gettext_lazy('"keep" or "refuse"')),
+    "max_age": (_limit, gettext_lazy("a timedelta above zero, or None")),
+    "max_bytes": (
+        lambda value: value is None or _whole_number(value),
+        gettext_lazy("a whole number of at least 1, or None"),
+    ),
+}
+"""Each option, how to recognise a valid value, and what to say about an invalid one."""
+
+RENAMED = {"total_partitions": "partitions"}
+"""Former names of options, and of settings. They still work, and are reported as deprecated."""
+
+
+def column_of(option: str) -> str:
+    """The column of `outbox_topics`, and so the field of its model, that holds an option."""
+    return "total_partitions" if option == "partitions" else option
+
+
+def with_new_names(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a topic by the names that they have now.
+
+    >>> with_new_names("orders.events", {"total_partitions": 4})
+    {'partitions': 4}
+    """
+    for old, new in RENAMED.items():
+        if old in options and new in options:
+            raise InvalidTopic(
+                _(
+                    'Topic "%(topic)s" has both "%(new)s" and "%(old)s", the former name of the same option; '
+                    'remove "%(old)s".'
+                )
+                % {"topic": name, "new": new, "old": old}
+            )
+    return {RENAMED.get(option, option): value for option, value in options.items()}
+
+
+def checked(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a topic, or an error that says what was expected.
+
+    >>> checked("orders.events", {"partitions": 4})
+    {'partitions': 4}
+    >>> checked("orders.events", {"partition": 4})
+    Traceback (most recent call last):
+    pubsub.errors.InvalidTopic: Topic "orders.events" has no option "partition". Did you mean "partitions"?
+    """
+    for old in RENAMED.keys() & options.keys():
+        # The third frame is the one that called create_topic() or the like.
+        warnings.warn(f'The option "{old}" of topics is now called "{RENAMED[old]}".', DeprecationWarning, stacklevel=3)
+    options = with_new_names(name, options)
+    for option, value in options.items():
+        if option not in OPTIONS:
+            raise InvalidTopic(
+                _('Topic "%(topic)s" has no option "%(option)s". %(hint)s')
+                % {"topic": name, "option": option, "hint": hint(option, OPTIONS)}
+            )
+        can_work, expected = OPTIONS[option]
+        if not can_work(value):
+            raise InvalidTopic(
+                _('%(option)s of topic "%(topic)s" must be %(expected)s, not %(value)r.')
+                % {"option": option, "topic": name, "expected": expected, "value": value}
+            )
+    return options

@@ -1,0 +1,174 @@
+"""Topics by name: looked up once, rejected with a suggestion, created where that is the policy."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import connections
+from django.utils.translation import gettext as _
+
+from pubsub.conf import conf
+from pubsub.db.audit import record
+from pubsub.db.connections import dedicated_connection
+from pubsub.db.sql import load
+from pubsub.errors import InvalidSetting, InvalidTopic, NoSubscribers, UnknownTopic
+from pubsub.suggest import hint
+from pubsub.topic_options import checked, column_of
+
+from .names import check_name
+
+_ids: dict[tuple[str, str], int] = {}
+_open: dict[tuple[str, str], tuple[int, float]] = {}
+"""Topics that accept events, and until when this process relies on that."""
+
+LOOK_AGAIN_S = 30
+"""How soon a publishing process notices that a topic has another policy, or was replaced by one of the same name."""
+
+SUBSCRIBED_FOR_S = 1
+"""How soon it notices that a topic has lost its last group, where the topic refuses events without one."""
+
+
+def topic_id(name: str, using: str, *, make: bool = True) -> int:
+    """The number of a topic. Numbers are never reused, so a process asks the database once.
+
+    A topic that does not exist is created where that is the policy, unless the caller only reads (`make=False`).
+    """
+    found = _ids.get((using, name))
+    if found is None:
+        found, for_good = _look_up(name, using, make)
+        if for_good:
+            _ids[using, name] = found
+    return found
+
+
+def topic_to_publish_to(name: str, using: str) -> int:
+    """The number of a topic, or an error while it refuses events because no group would get them.
+
+    The number is remembered for a while, so that publishing costs no query; a refusal is not. So a process refuses
+    SUBSCRIBED_FOR_S seconds after the last group has gone, at the latest, and publishes at once when there is one
+    again. Topics without that policy are looked up every LOOK_AGAIN_S seconds.
+    """
+    found = _open.get((using, name))
+    if found is not None and time.monotonic() < found[1]:
+        return found[0]
+    if not _can_be_asked_for(name):
+        check_name(name)
+    with connections[using].cursor() as cursor:
+        cursor.execute(load("topics/find_topic_to_publish_to"), {"name": name})
+        row = cursor.fetchone()
+    if row is None:
+        _ids.pop((using, name), None)  # it has been removed
+        return topic_id(name, using)  # creates it, or raises with the names that exist
+    number, for_good, guarded, refuses = row
+    if refuses:
+        raise NoSubscribers(
+            _(
+                'Topic "%(topic)s" refuses events while no group is subscribed to it, and none is. Start a consumer '
+                'for it, resume a dead group, or set its zero_subscribers to "keep".'
+            )
+            % {"topic": name}
+        )
+    if for_good:
+        _open[using, name] = int(number), time.monotonic() + (SUBSCRIBED_FOR_S if guarded else LOOK_AGAIN_S)
+    return int(number)
+
+
+def forget_ids(**kwargs: Any) -> None:
+    _ids.clear()
+    _open.clear()
+
+
+def _can_be_asked_for(name: Any) -> bool:
+    """Whether PostgreSQL could read the name: topics that were created elsewhere may have nearly any."""
+    try:
+        return isinstance(name, str) and "\x00" not in name and bool(name.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _look_up(name: str, using: str, make: bool) -> tuple[int, bool]:
+    """The number, and whether it will stay: a topic created in the open transaction may be rolled back."""
+    check_name(name)
+    with connections[using].cursor() as cursor:
+        # now() is the time at which the open transaction began: what it has created itself is not older.
+        cursor.execute("SELECT id, created_at < now() FROM outbox_topics WHERE name = %s", [name])
+        row = cursor.fetchone()
+        if row:
+            return int(row[0]), bool(row[1])
+    if make and conf().unknown_topic == "create":
+        return _create_beside(name, using), True
+    raise no_such_topic(name, using)
+
+
+def no_such_topic(name: str, using: str) -> UnknownTopic:
+    """The error that names the topics that exist."""
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT name FROM outbox_topics ORDER BY name")
+        known = [known for (known,) in cursor.fetchall()]
+    return unknown_topic(name, known)
+
+
+def unknown_topic(name: str, known: Sequence[str]) -> UnknownTopic:
+    return UnknownTopic(
+        _(
+            'There is no topic "%(topic)s". %(hint)s New topics are declared in PUBSUB["topics"] and created by '
+            '`migrate`, or added in the admin; PUBSUB["unknown_topic"] = "create" creates them when they are first '
+            "published to."
+        )
+        % {"topic": name, "hint": hint(name, known)}
+    )
+
+
+def _create_beside(name: str, using: str) -> int:
+    """On a connection of its own: in the caller's transaction others would wait for it, and it might be undone."""
+    with (
+        connections[using].wrap_database_errors,
+        dedicated_connection(using) as beside,
+        beside.transaction(),
+        beside.cursor() as cursor,
+    ):
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        if create_topics(beside, {name: {}}):
+            record(
+                "create",
+                actor="first use",
+                using=using,
+                topic=name,
+                reason='PUBSUB["unknown_topic"] = "create"',
+                after={"partitions": conf().partitions},
+                beside=beside,
+            )
+        cursor.execute("SELECT id FROM outbox_topics WHERE name = %s", [name])
+        row = cursor.fetchone()
+    assert row is not None  # noqa: S101 - it was there, or has just been made
+    return int(row[0])
+
+
+def create_topics(connection: Any, declared: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Creates the topics that are missing, and returns their names. Existing topics stay as they are."""
+    made = []
+    with connection.cursor() as cursor:
+        for name, options in declared.items():
+            check_name(name)
+            try:
+                given = checked(name, options)
+            except InvalidTopic as error:
+                raise InvalidSetting(f'PUBSUB["topics"]: {error}') from error
+            options = {"partitions": conf().partitions, **given}
+            columns = {"name": name, **{column_of(option): value for option, value in options.items()}}
+            names, marks = ", ".join(columns), ", ".join(["%s"] * len(columns))
+            while not _exists(cursor, name):
+                # Again where the number is taken by an undeclared topic: the sequence has gone on to the next one.
+                cursor.execute(
+                    # The names are those of a topic's options, which have been checked.
+                    f"INSERT INTO outbox_topics ({names}) VALUES ({marks}) ON CONFLICT DO NOTHING",  # noqa: S608
+                    list(columns.values()),
+                )
+                if cursor.rowcount:
+                    made.append(name)
+    return made
+
+
+def _exists(cursor: Any, name: str) -> bool:
+    cursor.execute("SELECT FROM outbox_topics WHERE name = %s", [name])
+    return cursor.fetchone() is not None

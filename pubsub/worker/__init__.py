@@ -1,0 +1,1 @@
+"""The worker process, and what runs beside its work: leader, membership, maintenance."""

@@ -1,0 +1,70 @@
+"""Maintenance: what has to be done now and then, so that no cron job is needed. All of it may be repeated or run twice.
+
+Workers do it beside their work; `manage.py run_cleanup` does the same without one.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.db import connections
+
+from pubsub.dead_letters.parking import unpark_stranded
+from pubsub.errors import PubSubError
+from pubsub.monitoring.samples import prune_samples, take_samples
+from pubsub.retention.drop import drop_expired
+from pubsub.retention.expire import expire_idle
+from pubsub.retention.partitions import make_partitions_ahead
+from pubsub.retention.prune import JOBS as PRUNING
+
+from .membership import forget_members, watch_groups
+
+logger = logging.getLogger(__name__)
+
+EVERY_S = 30
+
+MaintenanceJob = Callable[[str], Any]
+
+URGENT: Sequence[MaintenanceJob] = (make_partitions_ahead,)
+"""What must never come too late, and is always quick."""
+
+JOBS: Sequence[MaintenanceJob] = (
+    *URGENT,
+    watch_groups,
+    unpark_stranded,
+    drop_expired,
+    forget_members,
+    expire_idle,
+    take_samples,
+    prune_samples,
+    *PRUNING,
+)
+
+
+class Maintenance:
+    """Maintenance of one database, in the thread that calls `step()`. Calling it too often costs nothing."""
+
+    def __init__(self, using: str, jobs: Sequence[MaintenanceJob] = JOBS) -> None:
+        if using not in connections:
+            raise PubSubError(f'There is no database "{using}"; there are: {", ".join(connections)}.')
+        self.using = using
+        self._jobs = jobs
+        self._due = time.monotonic()
+
+    def step(self, *, busy: bool = False) -> bool:
+        """Do it if it is due. Returns whether it was. If `busy`, it may wait for one more period.
+
+        A job that fails is logged, and the others run all the same.
+        """
+        if time.monotonic() < self._due + busy * EVERY_S:
+            return False
+        self._due = time.monotonic() + EVERY_S
+        # A thread's connection may have been idle since the last time, and cut meanwhile.
+        connections[self.using].close_if_unusable_or_obsolete()
+        for job in self._jobs:
+            try:
+                job(self.using)
+            except Exception:
+                logger.exception("%s failed; trying again in %d s", job.__name__, EVERY_S)
+        return True

@@ -1,0 +1,62 @@
+"""Making the format `pubsub` known to a session, with the address of the database that Django uses."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from django.db import DEFAULT_DB_ALIAS
+
+from pubsub.conf import conf
+
+from .connection import libpq_address
+from .plan import BY_INDEX
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SENT_ALONG = (
+    "pubsub.errors",
+    "pubsub.spark.errors",
+    "pubsub.spark.columns",
+    "pubsub.spark.copy_log",
+    "pubsub.spark.cursors",
+    "pubsub.spark.sink",
+    "pubsub.spark.stream_log",
+    "pubsub.spark.stream_options",
+    "pubsub.spark.source",
+)
+"""Modules that run in Spark's workers, where this package need not be installed.
+
+They import names from one another, never one another as modules: those would be sent with all that they have imported.
+"""
+
+
+def register_format(session: "SparkSession", *, using: str = DEFAULT_DB_ALIAS) -> None:
+    """Let a session that was built elsewhere read and write ``format("pubsub")``.
+
+    The address, password included, goes to the workers with the code: it is not an option of the query, so it appears
+    neither in plans nor in Spark's pages, its event log or a checkpoint. Registering again, for example with another
+    database, affects the queries that start afterwards.
+
+    >>> from pubsub.spark.session import build_session
+    >>> session = build_session()
+    >>> register_format(session)
+    >>> session.read.format("pubsub").option("topic", "default").load().count()
+    0
+    """
+    from pyspark import cloudpickle
+
+    for name in SENT_ALONG:
+        cloudpickle.register_pickle_by_value(import_module(name))  # type: ignore[no-untyped-call]
+    from .source import PubSubSource
+
+    session.dataSource.register(
+        type(
+            "PubSub",
+            (PubSubSource,),
+            {
+                "reading": libpq_address(using, session=BY_INDEX),
+                "writing": libpq_address(using, write=True, session={"jit": "off"}),
+                "max_payload_bytes": conf().max_payload_bytes,
+            },
+        )
+    )

@@ -1,0 +1,239 @@
+"""on_failure: what waits behind a failed event, and goes on in its order when that is done with."""
+
+import threading
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from pubsub import Delivery, Event, publish
+from pubsub.consuming import transactional
+from pubsub.dead_letters import actions
+from pubsub.dead_letters.parking import unpark
+from pubsub.models import DeadLetter, Topic
+from tests.consuming.helpers import claims, lag, publish_each, states
+from tests.handlers import Recorder, declare, drain
+from tests.sessions import Running
+
+MODES = [Delivery.TRANSACTIONAL, Delivery.AT_LEAST_ONCE]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work")]
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> Delivery:
+    return request.param
+
+
+class Keeper:
+    """Handles, by key, unless told to fail."""
+
+    def __init__(self, *bad: Any) -> None:
+        self.bad = set(bad)
+        self.calls: list[Any] = []
+        self.of_key: dict[Any, list[Any]] = defaultdict(list)
+
+    def __call__(self, event: Event) -> None:
+        self.calls.append(event.payload)
+        if event.payload in self.bad:
+            raise ValueError(f"{event.payload} fails")
+        self.of_key[event.key].append(event.payload)
+
+
+def parking(handler: Any, mode: Delivery, **options: Any) -> Any:
+    return declare(handler, topic="work", delivery=mode, on_failure="park_key", **options)
+
+
+def publish_in_one(*events: tuple[str | None, Any]) -> None:
+    with transaction.atomic():
+        for key, payload in events:
+            publish("work", payload, key=key)
+
+
+def replay(payload: Any) -> Any:
+    return actions.replay([DeadLetter.objects.get(payload=payload).pk], using="default")
+
+
+def discard(payload: Any) -> None:
+    assert actions.discard([DeadLetter.objects.get(payload=payload).pk], using="default")
+    with connection.cursor() as cursor:
+        unpark(cursor, "readers", Topic.objects.get(name="work").pk)
+
+
+def test_later_events_of_the_key_wait_others_flow_and_replay_releases_them_in_order(mode: Delivery) -> None:
+    for n in range(4):
+        publish_each(f"a{n}", key="a")
+        publish_each(f"b{n}", key="b")
+    handler = Keeper("a1")
+    drain(parking(handler, mode))
+    publish_each("a4", key="a")
+    drain(parking(handler, mode))
+    assert handler.of_key["b"][-4:] == ["b0", "b1", "b2", "b3"]
+    assert states() == [("a1", "dead"), ("a2", "parked"), ("a3", "parked"), ("a4", "parked")]
+    assert (lag(), claims()) == (0, [])
+    done = Keeper()
+    assert len(replay("a1")) == 1
+    drain(parking(done, mode))
+    assert done.calls == ["a1", "a2", "a3", "a4"]
+    assert {state for _, state in states()} == {"resolved"}
+
+
+def test_a_retry_that_succeeds_releases_them_too(mode: Delivery) -> None:
+    publish_each("a0", "a1", "a2", key="a")
+    handler = Recorder(fails=lambda event: event.payload == "a0" and event.attempt < 3)
+    drain(parking(handler, mode, retry=[0, 0]), wait_period_ms=1)
+    assert [payload for payload in handler.payloads if payload != "a0"] == ["a1", "a2"]
+    assert {state for _, state in states()} == {"resolved"}
+
+
+def test_a_failure_in_the_middle_lets_the_rest_wait_again(mode: Delivery) -> None:
+    publish_each("a0", "a1", "a2", "a3", key="a")
+    drain(parking(Keeper("a0"), mode))
+    replay("a0")
+    handler = Keeper("a2")
+    drain(parking(handler, mode))
+    assert handler.calls == ["a0", "a1", "a2"]
+    assert states() == [("a0", "resolved"), ("a1", "resolved"), ("a2", "dead"), ("a3", "parked")]
+    discard("a2")
+    last = Keeper()
+    drain(parking(last, mode))
+    assert last.calls == ["a3"]
+    assert states()[2:] == [("a2", "discarded"), ("a3", "resolved")]
+
+
+def test_a_transaction_of_several_keys_waits_for_all_of_them(mode: Delivery) -> None:
+    publish_each("a0", key="a")
+    publish_each("b0", key="b")
+    publish_in_one(("a", "a1"), ("b", "b1"), ("c", "c1"))
+    publish_each("c2", key="c")
+    publish_each("d0", key="d")
+    handler = Keeper("a0", "b0")
+    drain(parking(handler, mode))
+    assert "d0" in handler.calls
+    assert states() == [
+        ("a0", "dead"),
+        ("b0", "dead"),
+        ("a1", "parked"),
+        ("b1", "parked"),
+        ("c1", "parked"),
+        ("c2", "parked"),
+    ]
+    replay("a0")
+    first = Keeper()
+    drain(parking(first, mode))
+    assert first.calls == ["a0"]
+    replay("b0")
+    second = Keeper()
+    drain(parking(second, mode))
+    assert second.calls == ["b0", "a1", "b1", "c1", "c2"]
+    assert {state for _, state in states()} == {"resolved"}
+
+
+def test_events_without_a_key_wait_for_nothing_and_a_host_is_the_key_of_those(mode: Delivery) -> None:
+    with transaction.atomic():
+        publish("work", "bad none")
+    with transaction.atomic():
+        publish("work", "none")
+    with transaction.atomic():
+        publish("work", "bad host", host_id="h")
+    for payload, names in (("by host", {"host_id": "h"}), ("by key", {"key": "h"}), ("other", {"host_id": "i"})):
+        with transaction.atomic():
+            publish("work", payload, **names)
+    # Only in what it is ordered by: its host does not hold back one that has another key.
+    with transaction.atomic():
+        publish("work", "another key", key="z", host_id="h")
+    handler = Keeper("bad none", "bad host")
+    drain(parking(handler, mode))
+    assert states() == [("bad none", "dead"), ("bad host", "dead"), ("by host", "parked"), ("by key", "parked")]
+    assert {"none", "other", "another key"} <= set(handler.calls)
+
+
+def test_what_was_waited_for_may_be_discarded_while_somebody_begins_to_wait() -> None:
+    """Read as blocked, parked when nothing blocks any more: it must not wait for ever."""
+    publish_each("a0", key="a")
+    drain(parking(Keeper("a0"), Delivery.AT_LEAST_ONCE))
+    publish_each("first", key="x")
+    publish_each("a1", key="a")
+    calls: list[Any] = []
+
+    def handler(event: Event) -> None:
+        calls.append(event.payload)
+        if event.payload == "first":
+            discard("a0")
+
+    drain(parking(handler, Delivery.AT_LEAST_ONCE))
+    assert calls == ["first", "a1"]
+    assert {state for _, state in states()} == {"discarded", "resolved"}
+
+
+def test_one_who_discards_meanwhile_waits_and_then_sees_who_waits() -> None:
+    publish_each("a0", key="a")
+    declaration = parking(Keeper("a0"), Delivery.TRANSACTIONAL)
+    drain(declaration)
+    publish_each("a1", key="a")
+    publish_each("b", key="b")
+    inside, go_on = threading.Event(), threading.Event()
+    calls: list[Any] = []
+
+    def handler(event: Event) -> None:
+        calls.append(event.payload)
+        if event.payload == "b":
+            inside.set()
+            assert go_on.wait(30)
+
+    running = Running(drain, parking(handler, Delivery.TRANSACTIONAL))
+    assert inside.wait(30)
+    discarding = Running(discard, "a0")
+    discarding.join(0.3)
+    assert discarding.is_alive(), "what is parked behind it is not committed yet"
+    go_on.set()
+    running.result()
+    discarding.result()
+    drain(parking(handler, Delivery.TRANSACTIONAL))
+    assert calls.count("a1") == 1
+    assert states() == [("a0", "discarded"), ("a1", "resolved")]
+
+
+def test_a_failure_that_comes_between_looking_and_locking_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_each("a0", "a1", key="a")
+    real = transactional.has_open
+    drain(declare(Recorder(), topic="work", group="others"))
+
+    def just_before(task: Any) -> bool:
+        answer = real(task)
+        if not answer and task.declared.group == "readers":
+            monkeypatch.setattr(transactional, "has_open", real)
+            drain(parking(Keeper("a0"), Delivery.TRANSACTIONAL), max_events=1, batch_size=1)
+        return answer
+
+    monkeypatch.setattr(transactional, "has_open", just_before)
+    handler = Keeper()
+    drain(parking(handler, Delivery.TRANSACTIONAL))
+    assert handler.calls == []
+    assert states() == [("a0", "dead"), ("a1", "parked")]
+
+
+def test_stop_nothing_behind_it_is_handled_until_it_is_resolved_or_discarded(mode: Delivery) -> None:
+    publish_each(1, 2, 3)
+
+    def stopping(handler: Any) -> Any:
+        return declare(handler, topic="work", delivery=mode, on_failure="stop")
+
+    drain(stopping(Keeper(1)))
+    assert claims() == [], "nobody has died"
+    handler = Keeper(1, 2)
+    drain(stopping(handler))
+    assert handler.calls == []
+    assert states() == [(1, "dead")]
+    replay(1)
+    drain(stopping(handler))
+    assert handler.calls == [1]
+    discard(1)
+    drain(stopping(handler))
+    assert [call for call in handler.calls if call == 3] == []
+    assert states() == [(1, "discarded"), (2, "dead")]
+    replay(2)
+    last = Keeper()
+    drain(stopping(last))
+    assert last.calls == [2, 3]
+    assert (lag(), claims()) == (0, [])

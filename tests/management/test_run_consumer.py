@@ -1,0 +1,43 @@
+"""The command that runs a worker: what it is given is what the worker gets."""
+
+from typing import Any
+
+import pytest
+
+from pubsub.management.commands.run_consumer import Command
+from pubsub.subscriptions.declare import Registry
+from tests.handlers import Recorder, declare
+
+
+@pytest.fixture
+def worker_of(monkeypatch: pytest.MonkeyPatch) -> Any:
+    registry = Registry()
+    registry.add(declare(Recorder(), group="readers"))
+    monkeypatch.setattr("pubsub.management.commands.run_consumer.registry", registry)
+
+    def make(*arguments: str) -> Any:
+        command = Command()
+        return command.make_worker(**vars(command.create_parser("manage.py", "run_consumer").parse_args(arguments)))
+
+    return make
+
+
+def test_each_option_reaches_the_worker(worker_of: Any) -> None:
+    worker = worker_of(
+        *("--partition=0", "--partition=3", "--batch-size=7", "--wait-period-ms=250", "--threads=2", "--drain"),
+        *("--max-events=9", "--no-listen", "--worker-id=here", "--liveness-file=/tmp/alive", "--database=default"),
+    )
+    assert [declared.group for declared in worker.declared] == ["readers"]
+    assert (worker.partitions, worker.batch_size, worker.wait_period_s) == ([0, 3], 7, 0.25)
+    assert (worker.threads, worker.drain, worker.max_events) == (2, True, 9)
+    assert (worker.worker_id, str(worker.liveness_file), worker.using) == ("here", "/tmp/alive", "default")
+
+
+def test_without_options_the_settings_hold(worker_of: Any) -> None:
+    worker = worker_of()
+    assert (worker.partitions, worker.batch_size, worker.wait_period_s) == (None, 100, 1)
+    assert (worker.threads, worker.drain, worker.max_events) == (1, False, None)
+
+
+def test_the_former_name_of_max_events_is_understood(worker_of: Any) -> None:
+    assert worker_of("--max-messages=9").max_events == 9

@@ -1,0 +1,248 @@
+"""What is wrong, said in a sentence; and nothing said where nothing is."""
+
+import datetime as dt
+
+import pytest
+
+from pubsub.monitoring.problems import NOTE, STUCK, WARNING, find_problems
+from pubsub.monitoring.status import (
+    Blocker,
+    GroupStatus,
+    PartitionStatus,
+    SequencerStatus,
+    SystemStatus,
+    TopicStatus,
+)
+
+NOW = dt.datetime(2030, 1, 1, 12, tzinfo=dt.UTC)
+
+
+def ago(**span):
+    return NOW - dt.timedelta(**span)
+
+
+def topic(**changes):
+    values = {
+        "id": 2,
+        "name": "orders",
+        "semantics": "PUB_SUB",
+        "total_partitions": 4,
+        "retention": dt.timedelta(days=7),
+        "zero_subscribers": "keep",
+        "tip": 100,
+        "kept": 100,
+        "bytes": 1000,
+        "published_at": NOW,
+        "rate": 1.0,
+    }
+    return TopicStatus(**{**values, **changes})
+
+
+def cursor(partition=0, lag=0, waiting=None, moved=1):
+    return PartitionStatus(
+        partition=partition,
+        next_offset=1234,
+        lag=lag,
+        waiting_since=ago(seconds=waiting) if waiting else None,
+        behind_s=waiting or 0,
+        moved_at=ago(seconds=moved),
+    )
+
+
+def group(*partitions, **changes):
+    values = {
+        "subscription_id": 1,
+        "topic": "orders",
+        "group": "mail",
+        "status": "ACTIVE",
+        "status_reason": "",
+        "status_changed_at": ago(days=3),
+        "missed": {},
+        "on_failure": "dead_letter",
+        "delivery": "transactional",
+        "members": 1,
+        "silent": 0,
+        "heard_at": NOW,
+        "dead": 0,
+        "retrying": 0,
+        "parked": 0,
+        "letters_bounded": False,
+        "failed_since": None,
+        "partitions": partitions or (cursor(),),
+    }
+    return GroupStatus(**{**values, **changes})
+
+
+def sequencer(**changes):
+    values = {
+        "last_position": 100,
+        "is_foreign": False,
+        "leader_pid": 77,
+        "waiting_since": None,
+        "overdue_since": None,
+        "bytes": 1,
+    }
+    return SequencerStatus(**{**values, **changes})
+
+
+def blocker(**changes):
+    values = {
+        "kind": "transaction",
+        "pid": 4711,
+        "name": "psql",
+        "username": "olga",
+        "state": "idle in transaction",
+        "since": ago(hours=1),
+        "age_s": 3600,
+        "query": "SELECT 1",
+        "bytes": None,
+        "blocks_sequencer": False,
+        "blocks_retention": False,
+    }
+    return Blocker(**{**values, **changes})
+
+
+def problems(groups=(), topics=(), blockers=(), **changes):
+    return find_problems(
+        SystemStatus(
+            taken_at=NOW,
+            topics=tuple(topics) or (topic(),),
+            groups=tuple(groups),
+            sequencer=sequencer(**changes),
+            blockers=blockers,
+        )
+    )
+
+
+CASES = {
+    "restored": (
+        {"is_foreign": True, "waiting_since": ago(hours=1)},
+        STUCK,
+        "foreign",
+        "the first one repairs this by itself",
+    ),
+    "no sequencer": (
+        {"leader_pid": None, "waiting_since": ago(minutes=3)},
+        STUCK,
+        "sequencer",
+        "in the last 3 min has been numbered: no consumer is running",
+    ),
+    "the sequencer hangs": (
+        {"waiting_since": ago(minutes=3)},
+        STUCK,
+        "sequencer",
+        "though session 77 runs the sequencer",
+    ),
+    "the sequencer is locked out": (
+        {"waiting_since": ago(minutes=3), "blockers": (blocker(blocks_sequencer=True, age_s=200),)},
+        STUCK,
+        "sequencer",
+        "session 4711 has locked",
+    ),
+    "delayed": ({"overdue_since": ago(minutes=1)}, STUCK, "delayed", "due for 1 min"),
+    "dead group": (
+        {"groups": [group(status="DEAD")]},
+        STUCK,
+        "dead",
+        "mail (orders) was given up: no heartbeat",
+    ),
+    "paused": (
+        {"groups": [group(cursor(lag=2500, waiting=99999), status="PAUSED")]},
+        NOTE,
+        "paused",
+        "is paused; 2,500 events are waiting",
+    ),
+    "paused, nothing waits": ({"groups": [group(status="PAUSED")]}, NOTE, "paused", "mail (orders) is paused."),
+    "no workers": (
+        {"groups": [group(cursor(lag=1, waiting=7500, moved=9000), members=0)]},
+        STUCK,
+        "no-members",
+        "mail (orders). 1 event has been waiting for 2 h 5 min",
+    ),
+    "stuck": (
+        {"groups": [group(cursor(), cursor(3, lag=5, waiting=500, moved=120), cursor(1, lag=1, waiting=90, moved=90))]},
+        STUCK,
+        "not-moving",
+        "in partitions 3, 1 for up to 2 min; the oldest event is at offset 1,234",
+    ),
+    "slow": (
+        {"groups": [group(cursor(lag=5, waiting=500, moved=1))]},
+        WARNING,
+        "behind",
+        "mail (orders) is falling behind: 5 events are waiting, the oldest for 8 min",
+    ),
+    "failed": (
+        {"groups": [group(dead=3, parked=2, failed_since=ago(minutes=1))]},
+        WARNING,
+        "dead-letters",
+        "3 dead letters in mail (orders), with 2 events of the same keys parked behind them",
+    ),
+    "failed, uncounted": (
+        {"groups": [group(dead=1001, letters_bounded=True)]},
+        WARNING,
+        "dead-letters",
+        "at least 1,001 dead letters",
+    ),
+    "lost": ({"groups": [group(missed={"0": [1, 10], "2": [5, 5]})]}, WARNING, "missed", "missed up to 11 events"),
+    "refused": ({"topics": [topic(zero_subscribers="refuse")]}, STUCK, "refused", "Publishing to orders fails"),
+    "open transaction": (
+        {"blockers": (blocker(),)},
+        WARNING,
+        "long-transaction",
+        "Session 4711 (psql, olga) has kept a transaction open for 1 h; VACUUM",
+    ),
+    "reader": (
+        {"blockers": (blocker(blocks_retention=True),)},
+        WARNING,
+        "long-transaction",
+        "old partitions cannot be dropped until it ends",
+    ),
+    "prepared": (
+        {"blockers": (blocker(kind="prepared", pid=None, name="gid-1"),)},
+        WARNING,
+        "long-transaction",
+        "gid-1 has been open",
+    ),
+    "slot": (
+        {"blockers": (blocker(kind="slot", name="standby", age_s=None, since=None, bytes=3 * 1024**3),)},
+        WARNING,
+        "slot",
+        "standby is unused, and keeps 3.0 GB",
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "severity", "code", "said"), CASES.values(), ids=CASES)
+def test_what_is_wrong_is_said(given, severity, code, said):
+    (found,) = problems(**given)
+    assert (found.severity, found.code) == (severity, code)
+    assert said in found.text
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"waiting_since": ago(seconds=1), "leader_pid": None, "overdue_since": ago(seconds=5)},
+        {"groups": [group(cursor(lag=5, waiting=30, moved=3000))]},
+        {"groups": [group(cursor(lag=0, moved=30000), members=0)]},
+        {"groups": [group(cursor(lag=500, waiting=200, moved=2))]},
+        {"groups": [group(status="CANCELLED", members=0)]},
+        {"groups": [group(retrying=4, failed_since=ago(days=1))]},
+        {"groups": [group(status="PAUSED")], "topics": [topic(zero_subscribers="refuse")]},
+        {"blockers": (blocker(age_s=60), blocker(kind="slot", age_s=None, since=None, bytes=1000))},
+    ],
+)
+def test_what_goes_on_by_itself_is_not_mentioned(given):
+    assert [p for p in problems(**given) if p.severity != NOTE] == []
+
+
+def test_the_worst_comes_first_and_then_the_oldest():
+    found = problems(
+        [
+            group(status="PAUSED", group="a"),
+            group(dead=1, failed_since=ago(minutes=1), group="b"),
+            group(status="DEAD", status_changed_at=ago(minutes=1), group="c"),
+            group(status="DEAD", status_changed_at=ago(minutes=2), group="d"),
+        ]
+    )
+    assert [problem.group for problem in found] == ["d", "c", "b", "a"]

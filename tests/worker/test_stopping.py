@@ -1,0 +1,50 @@
+"""Being told to stop where nobody listens to what is said about it."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.consuming.helpers import consumer, effects, lag, publish_each
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work", "effects_table")]
+
+
+@contextmanager
+def nobody_reads() -> Iterator[dict[str, Any]]:
+    """The other end of the pipe is closed: systemd's journal has gone, or `| head` has seen enough."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        yield {"stderr": writer}
+    finally:
+        os.close(writer)
+
+
+@contextmanager
+def disk_is_full() -> Iterator[dict[str, Any]]:
+    with Path("/dev/full").open("w") as full:
+        yield {"stderr": full.fileno()}
+
+
+@contextmanager
+def closed() -> Iterator[dict[str, Any]]:
+    yield {"through": ["sh", "-c", 'exec "$@" 2>&-', "sh"]}
+
+
+@pytest.mark.parametrize("stderr", [nobody_reads, disk_is_full, closed])
+def test_what_is_in_hand_is_finished_though_nobody_can_be_told(stderr: Any) -> None:
+    publish_each("in hand", "next")
+    with ExitStack() as closing:
+        process = closing.enter_context(consumer("slow", "--batch-size", 1, **closing.enter_context(stderr())))
+        process.wait_for('begins "in hand"')
+        process.send(signal.SIGTERM)
+        process.go_on()
+        process.wait_for("continues")
+        assert process.ends() == 0
+    assert effects() == ["in hand"]
+    assert lag() == 1
