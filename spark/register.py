@@ -1,5 +1,7 @@
 """Making the format `pubsub` known to a session, with the address of the database that Django uses."""
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -12,9 +14,11 @@ from .plan import BY_INDEX
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
 
 SENT_ALONG = (
     "pubsub.errors",
+    "pubsub.db.locks",
     "pubsub.spark.errors",
     "pubsub.spark.columns",
     "pubsub.spark.copy_log",
@@ -30,7 +34,7 @@ They import names from one another, never one another as modules: those would be
 """
 
 
-def register_format(session: "SparkSession", *, using: str = DEFAULT_DB_ALIAS) -> None:
+def register_format(session: SparkSession, *, using: str = DEFAULT_DB_ALIAS) -> None:
     """Let a session that was built elsewhere read and write ``format("pubsub")``.
 
     The address, password included, goes to the workers with the code: it is not an option of the query, so it appears
@@ -43,20 +47,23 @@ def register_format(session: "SparkSession", *, using: str = DEFAULT_DB_ALIAS) -
     >>> session.read.format("pubsub").option("topic", "default").load().count()
     0
     """
+    session.dataSource.register(sendable_source(using))
+
+
+def sendable_source(using: str) -> type[DataSource]:
+    """The format as a class that Spark's workers can unpack where this package is not installed."""
     from pyspark import cloudpickle
 
     for name in SENT_ALONG:
         cloudpickle.register_pickle_by_value(import_module(name))  # type: ignore[no-untyped-call]
     from .source import PubSubSource
 
-    session.dataSource.register(
-        type(
-            "PubSub",
-            (PubSubSource,),
-            {
-                "reading": libpq_address(using, session=BY_INDEX),
-                "writing": libpq_address(using, write=True, session={"jit": "off"}),
-                "max_payload_bytes": conf().max_payload_bytes,
-            },
-        )
+    return type(
+        "PubSub",
+        (PubSubSource,),
+        {
+            "reading": libpq_address(using, session=BY_INDEX),
+            "writing": libpq_address(using, write=True, session={"jit": "off"}),
+            "max_payload_bytes": conf().max_payload_bytes,
+        },
     )

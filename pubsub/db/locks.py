@@ -5,7 +5,7 @@ not taken behind a transaction pooler, where no session belongs to one client.
 
 - :data:`LEADING`: the one process that numbers for all. The others try for it once per wait period.
 - :data:`WAITING`: the leader, while it waits for a hint. Publishers try for it, shared: where they get it, no hint is
-  needed. `publish_v1.up.sql` does the same.
+  needed. `publish_v1.sql` does the same.
 - :data:`FOLLOWING`: shared by all that listen for what has moved. The leader tries for it: where it gets it, there is
   no listener.
 - :func:`alive`: a worker, for as long as it is connected. A worker that wants its lease tries for it, shared.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # Spark's side runs without Django, and finds psycopg for its
     import psycopg
 
 FAMILY = 0x70756273
-"""Of the locks by which numbering is shared out. `publish_v1.up.sql` spells it, too."""
+"""Of the locks by which numbering is shared out. `publish_v1.sql` spells it, too."""
 
 WORKERS = 0x70756274
 """Of the locks by which others see that a worker is still connected."""
