@@ -231,3 +231,89 @@ def test_the_counters_of_partitions_are_right_after_a_resize(session: Session) -
             insert(session, f"{total}/{n}", key=f"{n}")
         assert number(session).messages == 50
     assert len(checked_log(session)) == 150
+
+
+def number_at_most(session: Session, most: int) -> int:
+    (events,) = session.execute("SELECT events FROM pubsub_sequence_v1(%s)", [most]).fetchone() or (None,)
+    assert events is not None
+    return int(events)
+
+
+def test_a_backlog_is_numbered_in_pieces(session: Session, other: Session) -> None:
+    for n in range(25):
+        insert(session, n)
+    assert [number_at_most(session, 10) for _ in range(2)] == [10, 10]
+    insert(other, "published between two pieces")
+    assert number_at_most(session, 10) == 5
+    assert number_at_most(session, 10) == 1
+    assert number_at_most(session, 10) == 0
+    assert names(checked_log(session)) == [*map(str, range(25)), "published between two pieces"]
+
+
+def test_no_piece_divides_a_transaction(session: Session, other: Session) -> None:
+    with transaction_of(other):
+        insert(other, "long 1")
+        insert(session, "alone 1")
+        for n in range(2, 8):
+            insert(other, f"long {n}")
+    for n in range(2, 5):
+        insert(session, f"alone {n}")
+    assert [number_at_most(session, 3) for _ in range(4)] == [1, 7, 3, 0]
+    assert names(checked_log(session)) == [
+        "alone 1",
+        *(f"long {n}" for n in range(1, 8)),
+        *(f"alone {n}" for n in range(2, 5)),
+    ]
+
+
+def test_an_event_that_was_open_before_the_backlog_keeps_its_place_in_it(session: Session, other: Session) -> None:
+    """Its transaction has a number below those of the backlog, and was in progress at the last pass."""
+    other.execute("BEGIN")
+    insert(other, "open")
+    insert(session, "numbered")
+    assert number(session).messages == 1
+    for n in range(4):
+        insert(session, n)
+    insert(other, "last of the open one")
+    other.execute("COMMIT")
+    insert(session, "behind it")
+    assert [number_at_most(session, 2) for _ in range(4)] == [1, 2, 3, 1]
+    assert names(checked_log(session)) == ["numbered", "0", "1", "2", "3", "open", "last of the open one", "behind it"]
+
+
+def test_an_xid_that_is_still_to_come_waits_for_its_time(session: Session) -> None:
+    """As rows have that were copied from another cluster. They must not be numbered again in each pass."""
+    session.execute(
+        "INSERT INTO outbox_message_t (xid, payload) VALUES"
+        ' ((pg_current_xact_id()::text::bigint + 1000)::text::xid8, \'{"n": "to come"}\')'
+    )
+    assert number(session).outcome == "idle"
+    insert(session, "one")
+    assert [number(session).messages for _ in range(3)] == [1, 0, 0]
+    assert names(checked_log(session)) == ["one"]
+
+
+@pytest.mark.parametrize("level", ["off", "local"])
+def test_a_pass_commits_durably_whatever_the_default_is(session: Session, level: str) -> None:
+    session.execute(f"SET synchronous_commit = {level}")
+    insert(session, "one")
+    with transaction_of(session):
+        session.execute(PASS)
+        assert session.execute("SHOW synchronous_commit").fetchone() == ("on" if level == "off" else level,)
+    assert session.execute("SHOW synchronous_commit").fetchone() == (level,)
+
+
+def test_a_pass_takes_as_long_as_it_takes(session: Session) -> None:
+    """Whatever statement_timeout a site gives to the statements of its users."""
+    insert(session, "one")
+    session.execute("SET statement_timeout = '200ms'")
+    session.execute(
+        "CREATE FUNCTION take_long() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN PERFORM pg_sleep(0.4); RETURN NULL; END $$;"
+        "CREATE TRIGGER take_long AFTER INSERT ON log_counter FOR EACH STATEMENT EXECUTE FUNCTION take_long()"
+    )
+    try:
+        assert number(session).messages == 1
+    finally:
+        session.execute("DROP FUNCTION take_long CASCADE")
+    assert session.execute("SHOW statement_timeout").fetchone() == ("200ms",)
