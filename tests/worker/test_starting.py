@@ -1,6 +1,9 @@
 """Where a new group begins, on a log that is long, and who may read a queue."""
 
 import datetime as dt
+import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -17,11 +20,13 @@ from pubsub.errors import InvalidSubscription
 from pubsub.models import ConsumerLag, Subscription, Topic
 from pubsub.sequencing.sequencer import sequence
 from pubsub.subscriptions.register import register_subscription
+from pubsub.topics.registry import forget_ids
 from pubsub.worker import maintenance
 from pubsub.worker.worker import Worker
 from tests.consuming.helpers import lag, number, publish_each, topic_of
 from tests.handlers import Recorder, declare, drain
-from tests.sessions import Running, wait_until
+from tests.processes import CHECKOUT
+from tests.sessions import Running, database_url, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -217,6 +222,33 @@ def test_a_topic_that_is_removed_keeps_no_other_from_growing(
         worker.stop()
         running.result()
     assert 'group gone cannot read topic gone: There is no topic "gone"' in caplog.text
+
+
+def test_a_topic_that_is_removed_and_made_again_starts_afresh(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another process, so that no signal says so here."""
+    monkeypatch.setattr(maintenance, "EVERY_S", 0)
+    topic_of(1, "again")
+    handler = Recorder()
+    worker = Worker([declare(handler, topic="again", start="latest")], using="default", wait_period_ms=20)
+    running = Running(worker.run)
+    try:
+        assert worker.wait_until_listening(15)
+        publish_each("old", topic="again")
+        wait_until(lambda: handler.payloads == ["old"], "the first topic's event is handled")
+        in_another_process("remove_topic('again', actor='olivia', using='default', force=True)")
+        in_another_process("create_topic('again', actor='olivia', using='default', partitions=1)")
+        forget_ids()  # as a publisher does within half a minute
+        publish_each("new", topic="again")
+        wait_until(lambda: handler.payloads == ["old", "new"], "the second topic's event is handled")
+    finally:
+        worker.stop()
+        running.result()
+
+
+def in_another_process(call: str) -> None:
+    program = f"import django; django.setup()\nfrom pubsub.control import create_topic, remove_topic\n{call}"
+    environment = os.environ | {"DATABASE_URL": database_url()}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment, cwd=CHECKOUT)
 
 
 def test_a_subscription_that_is_undone_leaves_nothing(work: str) -> None:
