@@ -10,8 +10,8 @@ from django.db import connection, transaction
 from pubsub import Delivery, Event, publish
 from pubsub.consuming import transactional
 from pubsub.dead_letters import actions
-from pubsub.dead_letters.parking import unpark
-from pubsub.models import DeadLetter, Topic
+from pubsub.dead_letters.parking import hold_blockers, unpark_stranded
+from pubsub.models import DeadLetter
 from tests.consuming.helpers import claims, lag, publish_each, states
 from tests.handlers import Recorder, declare, drain
 from tests.sessions import Running
@@ -56,8 +56,7 @@ def replay(payload: Any) -> Any:
 
 def discard(payload: Any) -> None:
     assert actions.discard([DeadLetter.objects.get(payload=payload).pk], using="default")
-    with connection.cursor() as cursor:
-        unpark(cursor, "readers", Topic.objects.get(name="work").pk)
+    unpark_stranded("default")
 
 
 def test_later_events_of_the_key_wait_others_flow_and_replay_releases_them_in_order(mode: Delivery) -> None:
@@ -237,3 +236,28 @@ def test_stop_nothing_behind_it_is_handled_until_it_is_resolved_or_discarded(mod
     drain(stopping(last))
     assert last.calls == [2, 3]
     assert (lag(), claims()) == (0, [])
+
+
+def test_however_many_wait_only_the_last_one_before_is_held(mode: Delivery) -> None:
+    """Each event that is parked looks at what it waits for: at all of them, a long row would take for ever."""
+    keeper = Keeper("bad")
+    publish_each("bad", *range(20), key="a")
+    publish_each("other", key="b")
+    drain(parking(keeper, mode))
+    letters = DeadLetter.objects.order_by("c_offset")
+    assert [letter.payload for letter in letters] == ["bad", *range(20)]
+    last = letters.last()
+    assert last
+    with transaction.atomic(), connection.cursor() as cursor:
+        hold_blockers(cursor, "readers", last.topic_id, ["a", "b"], before_offset=last.c_offset)
+        held = locked_rows(cursor)
+    assert held == [letters[19].pk]
+
+
+def locked_rows(cursor: Any) -> list[int]:
+    """Of the dead letters, those that this transaction holds."""
+    cursor.execute(
+        "SELECT id FROM dead_letter_queue WHERE xmax = pg_current_xact_id()::xid"
+        " AND state IN ('retrying', 'dead', 'parked') ORDER BY id"
+    )
+    return [id_ for (id_,) in cursor.fetchall()]
