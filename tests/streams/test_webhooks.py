@@ -452,8 +452,8 @@ def test_each_url_goes_on_at_its_own_pace(receiver: Receiver, monkeypatch: pytes
     [
         ({"group": " "}, "group must be"),
         ({"urls": 5}, "urls must be"),
-        ({"delivery": "at_most_once"}, "cannot be chosen"),
-        ({"batch": True}, "cannot be chosen"),
+        ({"delivery": "at_most_once"}, "one event at a time: omit"),
+        ({"batch": True}, "one event at a time: omit"),
         ({"retry": "often"}, "retry must be"),
         ({"urls": "http://a.example/"}, "must begin with https"),
         ({"secret": ""}, "secret must be"),
