@@ -66,7 +66,7 @@ class Redactor:
         return value
 
     def text(self, text: str) -> str:
-        """What may be shown of an exception's message or traceback. Call it after :meth:`json`, which knows the values."""
+        """What may be shown of an exception's message or traceback. Call it after :meth:`json`."""
         if len(self._taken_out) > MOST_SEARCHED:
             return REDACTED
         if pattern := _any_of(self._taken_out):

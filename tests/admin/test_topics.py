@@ -188,7 +188,7 @@ def test_what_has_become_impossible_since_the_page_that_asked_is_said(admin_clie
         address, form = reverse("admin:pubsub_topic_delete", args=[taken.pk]), {}
     answer = admin_client.post(address, {**form, "post": "yes"})
     assert answer.url == address
-    assert said(answer) == ['Topic "b" is not removed: 1 event is in its log. Force it if that is not needed.']
+    assert said(answer) == ['Topic "b" was not removed: 1 event is in its log. Force it if none of that is needed.']
     assert Topic.objects.filter(pk__in=(free.pk, taken.pk)).count() == 2, "all of it, or nothing"
     assert not LogEntry.objects.exists()
 

@@ -79,7 +79,7 @@ def _left(deadline: float) -> float:
 
 
 def _resolve(host: str, port: int, deadline: float) -> list[Any]:
-    """What getaddrinfo() returns. It cannot be interrupted, nor given a timeout: a thread runs it, and may be left behind.
+    """What getaddrinfo() returns. It has no timeout and cannot be interrupted: a thread runs it, and may stay behind.
 
     Other requests for the same name wait for the same answer, so at most one thread per name hangs.
     """
