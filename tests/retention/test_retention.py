@@ -301,7 +301,7 @@ def test_a_group_that_is_further_behind_than_the_cap_loses_events_visibly(
     found = Subscription.objects.get()
     assert [*found.missed.values()] == [[1, 20]]
     assert "max_age" in found.status_reason
-    assert "lost events of topic orders: offsets 1 to 20 in partition" in caplog.text
+    assert "missed events of topic orders: offsets 1 to 20 in partition" in caplog.text
     (told,) = OperatorEvent.objects.filter(action="lost")
     assert told.after == {"missed": found.missed}
     handler = Recorder()
