@@ -54,7 +54,7 @@ def test_a_topic_has_what_it_was_made_with_and_defaults_for_the_rest() -> None:
     event = OperatorEvent.objects.get(topic=TOPIC)
     assert event.after is not None
     assert (event.action, event.after["partitions"], event.after["retention"]) == ("create", 5, "P7DT00H00M00S")
-    with pytest.raises(Refused, match='There is a topic "orders" already'):
+    with pytest.raises(Refused, match='Topic "orders" already exists'):
         create_topic(TOPIC, **WHO)
     with pytest.raises(UnknownTopic, match="cannot be the name"):
         create_topic("no spaces", **WHO)
