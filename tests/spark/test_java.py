@@ -59,7 +59,7 @@ def test_a_configured_one_that_is_too_old_is_not_passed_over(monkeypatch: pytest
     with pytest.raises(SparkNotReady, match="which is Java 11"):
         java.find_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
-    with pytest.raises(SparkNotReady, match="no bin/java can be run"):
+    with pytest.raises(SparkNotReady, match="there is no bin/java to run"):
         java.find_java()
 
 

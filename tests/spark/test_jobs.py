@@ -221,6 +221,6 @@ def test_what_is_printed_can_be_read(spark: SparkSession) -> None:
     heading, first, *rest = printed.getvalue().splitlines()
     assert heading.split() == ["topic", "hour", "type", "keys", "per", "second", "events"]
     assert first.split()[-1] == "1,000"
-    assert rest[-1] == "… and more than these 2 rows; --rows shows more of them."
+    assert rest[-1] == "… and more. These are the first 2 rows; --rows shows more."
     call_command("run_spark_job", "dead_letters", stdout=printed)
     assert printed.getvalue().splitlines()[-1] == "There is nothing to show."

@@ -165,7 +165,7 @@ def test_what_is_not_there_is_refused_with_what_is(spark: SparkSession) -> None:
     with pytest.raises(InvalidRead, match="time zone"):
         read_log(spark, "orders", since=dt.datetime(2026, 1, 1))
     retire(topic, up_to=6)
-    with pytest.raises(RangeNotThere, match=r"holds offsets 7 to 10: a read cannot begin at 6\. What is older"):
+    with pytest.raises(RangeNotThere, match=r"holds offsets 7 to 10: a read cannot begin at 6\. Older events"):
         read_log(spark, "orders", start=6)
     assert read_log(spark, "orders").count() == 4
     retire(topic, up_to=10)
@@ -184,10 +184,10 @@ def test_what_retention_drops_under_a_read_fails_it(spark: SparkSession) -> None
     publish_all("orders", orders(10))
     frame = read_log(spark, "orders", range_size=5)
     retire(topic, up_to=2)
-    with pytest.raises(Py4JJavaError, match='Offset 1 of topic "orders" was there when this read was planned'):
+    with pytest.raises(Py4JJavaError, match='Offset 1 of topic "orders" existed when this read was planned'):
         frame.count()
     retire(topic, up_to=10)
-    with pytest.raises(Py4JJavaError, match='of topic "orders" was there'):
+    with pytest.raises(Py4JJavaError, match='of topic "orders" existed'):
         frame.collect()
 
 

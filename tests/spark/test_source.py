@@ -143,7 +143,7 @@ def test_wrong_options_are_explained(options: dict[str, str], said: str) -> None
     [
         ({"group": "a"}, "group is for streams"),
         ({"topic": "ordres"}, 'There is no topic "ordres"'),
-        ({"startingOffsets": '{"orders": 99}'}, "has come to offset 99"),
+        ({"startingOffsets": '{"orders": 99}'}, "is at offset 99"),
     ],
 )
 def test_a_query_says_why_it_does_not_begin(spark: SparkSession, options: dict[str, str], said: str) -> None:
@@ -161,7 +161,7 @@ def test_what_retention_has_dropped_is_not_passed_over_in_silence(stream: Stream
     stream.run()
     publish_all("orders", orders(10))
     retire(topic, up_to=13)
-    with pytest.raises(PySparkException, match="retention has dropped 3 events"):
+    with pytest.raises(PySparkException, match="retention has dropped 3 unread events"):
         stream.run()
     stream.options["failOnDataLoss"] = "false"
     stream.run()
@@ -272,12 +272,12 @@ def test_what_was_read_can_be_published_as_it_was(spark: SparkSession) -> None:
         (["'{}' body"], {"topic": "orders"}, "Events have no body"),
         (["'key' key"], {"topic": "orders"}, 'A column "payload" is needed'),
         (["'{}' payload"], {"topic": "ordres"}, 'no topic "ordres"; nothing was published'),
-        (["'not json' payload"], {"topic": "orders"}, "payload is a text that is no JSON"),
+        (["'not json' payload"], {"topic": "orders"}, "payload is not valid JSON"),
         (["double('NaN') payload"], {"topic": "orders"}, "cannot be written as JSON"),
-        (["char(0) payload"], {"topic": "orders"}, "no JSON"),
+        (["char(0) payload"], {"topic": "orders"}, "not valid JSON"),
         (["'\"\\\\u0000\"' payload"], {"topic": "orders"}, "PostgreSQL cannot store"),
         (["concat('\"', repeat('1', 1100000), '\"') payload"], {"topic": "orders"}, "at most 1,048,576"),
-        (["'{}' payload"], {"topic": "orders", "sink": "a"}, "sink and batchId go together"),
+        (["'{}' payload"], {"topic": "orders", "sink": "a"}, "sink and batchId belong together"),
     ],
 )
 def test_what_cannot_be_an_event_is_refused_and_nothing_is_left(
