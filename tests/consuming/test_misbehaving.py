@@ -254,7 +254,7 @@ def test_a_handler_that_hangs_is_ended_and_seen(tmp_path: Any) -> None:
         process.wait_for('begins "hang"')
         old = liveness.stat().st_mtime_ns
         process.send(15)
-        process.wait_for("Finishing what is in hand, for 1 s at most")
+        process.wait_for("Finishing the current batch, for at most 1 s")
         process.wait_for("Not finished in time: readers on partition 0")
         assert process.ends() == 3
         assert liveness.stat().st_mtime_ns == old, "nobody says that it lives while a handler hangs"

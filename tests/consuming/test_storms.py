@@ -175,7 +175,7 @@ def test_stopped_for_longer_than_its_lease_then_continued(work: str, effects_tab
             zombie.send(signal.SIGCONT)
             zombie.wait_for("continues 0")
             zombie.send(signal.SIGTERM)
-            zombie.wait_for("Stopped: 0 events passed")
+            zombie.wait_for("Stopped after 0 events")
             publish_each(6)
             second.wait_for("handled 6")
             wait_until(lambda: lag() == 0 and not claims(), "it is acknowledged")

@@ -112,7 +112,7 @@ def test_a_dry_run_that_would_be_refused_is_refused() -> None:
 def test_sync_applies_the_settings() -> None:
     with override_settings(PUBSUB={"topics": {TOPIC: {"partitions": 2}}}):
         assert told("pubsub_topic", "sync") == {TOPIC: {"partitions": {"before": None, "after": 2}}}
-        assert run("pubsub_topic", "sync") == 'Everything is as in PUBSUB["topics"].\n'
+        assert run("pubsub_topic", "sync") == 'All topics match PUBSUB["topics"].\n'
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_a_group_on_several_topics_is_paused_on_all_and_moved_on_one() -> None:
     assert set(Subscription.objects.values_list("status", flat=True)) == {"PAUSED"}
     run("pubsub_group", "resume", GROUP, "--topic=payments")
     assert set(Subscription.objects.values_list("topic__name", "status")) == {(TOPIC, "PAUSED"), ("payments", "ACTIVE")}
-    assert "orders, payments: give one of them" in run("pubsub_group", "seek", GROUP, "--to=earliest", exit_code=2)
+    assert "orders, payments: choose one with" in run("pubsub_group", "seek", GROUP, "--to=earliest", exit_code=2)
     run("pubsub_group", "seek", GROUP, "--to=earliest", "--topic=payments")
 
 

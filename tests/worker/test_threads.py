@@ -125,8 +125,8 @@ def test_the_first_signal_finishes_what_is_in_hand(effects_table: None) -> None:
     with consumer("slow", "--batch-size", 1) as process:
         process.wait_for("begins 1")
         process.send(15)
-        process.wait_for("Finishing what is in hand")
+        process.wait_for("Finishing the current batch")
         process.go_on()
-        process.wait_for("Stopped: 1 events passed, 0 failed.")
+        process.wait_for("Stopped after 1 events, with 0 failures.")
         assert process.ends() == 0
     assert effects() == [1]
