@@ -67,6 +67,6 @@ def test_the_list_is_the_tables() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("place", PLACES)
-def test_every_place_has_them(place: str) -> None:
+def test_every_list_has_all_columns(place: str) -> None:
     missing = set(COLUMNS) - PLACES[place]()
     assert not missing, f"{place} lacks {', '.join(sorted(missing))}"

@@ -122,7 +122,7 @@ def test_an_ordinary_role_installs_and_uses_it_in_a_schema_of_its_own():
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_it_goes_without_leaving_anything_and_comes_back():
+def test_it_is_removed_without_a_trace_and_installed_again():
     migrate()
     assert {"outbox_message_t", "log_entry_default", "consumer_lag_v", "pubsub_sequence_v1"} <= objects()
     assert_that_events_arrive()

@@ -121,7 +121,7 @@ def everything_stored():
 
 
 @pytest.mark.parametrize("permissions", [(), VIEW], ids=["none", "view"])
-def test_who_may_do_nothing_changes_nothing_anywhere(sign_in, letter, permissions):
+def test_a_user_without_permissions_changes_nothing_anywhere(sign_in, letter, permissions):
     client = sign_in(*permissions)
     before = everything_stored()
     form = EVERYTHING | {"letter": letter.pk, "_selected_action": letter.pk, "seen": "x"}
@@ -134,7 +134,7 @@ def test_who_may_do_nothing_changes_nothing_anywhere(sign_in, letter, permission
     assert answered == (LOOKING if permissions else set())
 
 
-def test_a_page_that_may_only_be_looked_at_has_nothing_to_press_and_no_payload(sign_in, letter):
+def test_a_read_only_page_has_no_buttons_and_no_payload(sign_in, letter):
     client, shown = sign_in(*VIEW), 0
     for name, address in addresses(letter).items():
         page = client.get(address)

@@ -93,7 +93,7 @@ def test_a_step_may_end_it_for_good() -> None:
     assert part.steps == 1
 
 
-def test_it_is_stopped_from_within_a_signal_and_then_waited_for() -> None:
+def test_it_can_be_stopped_from_a_signal_handler_and_then_joined() -> None:
     part = Counter()
     part.start()
     part.stop(wait=False)

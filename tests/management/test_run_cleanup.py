@@ -42,7 +42,7 @@ def run(*arguments: str) -> str:
     return out.getvalue()
 
 
-def test_a_dry_run_says_what_stays_and_why_and_changes_nothing() -> None:
+def test_a_dry_run_says_what_is_kept_and_why_and_changes_nothing() -> None:
     before = state()
     text = run("--dry-run")
     assert "log_entry_1 stays (10 entries): readers on orders/" in text
@@ -65,7 +65,7 @@ def test_a_dry_run_and_the_real_run_say_the_same() -> None:
     assert run("--once") == "nothing to do\n"
 
 
-def test_a_failing_job_is_listed_and_the_others_run_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_job_is_reported_and_the_others_still_run(monkeypatch: pytest.MonkeyPatch) -> None:
     Subscription.objects.update(status="DEAD")
 
     def fails(using: str) -> None:
@@ -81,7 +81,7 @@ def test_a_failing_job_is_listed_and_the_others_run_all_the_same(monkeypatch: py
     assert "dropped log_entry_1" in out.getvalue()
 
 
-def test_an_unknown_database_is_named_with_those_there_are() -> None:
+def test_an_unknown_database_is_reported_with_the_known_ones() -> None:
     with pytest.raises(CommandError, match='There is no database "nowhere"; there are: default, other'):
         run("--once", "--database", "nowhere")
 

@@ -58,7 +58,7 @@ def test_a_pass_sees_what_committed_after_an_earlier_one(
     assert names(checked_log(sequencer)) == ["0", "1", "2", "old"]
 
 
-def test_whoever_leads_goes_on_leading(strict_database: str, session: Session) -> None:
+def test_the_leader_stays_the_leader(strict_database: str, session: Session) -> None:
     """What it sends before a pass, in the same round trip, must not fix the transaction's snapshot."""
     handled = threading.Semaphore(0)
     declared = Declaration(topic="default", group="led", handler=lambda event: handled.release(), start="earliest")

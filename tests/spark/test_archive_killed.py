@@ -46,7 +46,7 @@ def environment() -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("step", "times"), [("staged", 2), ("named", 2), ("published", 1), ("moved", 2)])
-def test_nothing_is_lost_or_twice(spark: SparkSession, tmp_path: Path, step: str, times: int) -> None:
+def test_nothing_is_lost_or_repeated(spark: SparkSession, tmp_path: Path, step: str, times: int) -> None:
     make_topic()
     publish_all("orders", orders(35))
     killed = subprocess.run(
