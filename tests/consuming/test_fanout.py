@@ -62,7 +62,7 @@ def wal_per_event(topic: str, groups: int) -> float:
     return float(asked(f"SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '{before}')")) / EVENTS
 
 
-def test_what_is_written_does_not_grow_with_the_groups(server: Any, record_property: Any) -> None:
+def test_the_wal_does_not_grow_with_the_groups(server: Any, record_property: Any) -> None:
     with on(server.url()):
         # Whole pages come at random, with checkpoints.
         asked("ALTER SYSTEM SET full_page_writes = off")

@@ -139,7 +139,7 @@ def option(name: str, value: Any) -> Iterator[None]:
         connection.close()
 
 
-def test_a_batch_has_the_isolation_that_the_database_s_options_ask_for(work: str, effects_table: None) -> None:
+def test_a_batch_has_the_isolation_level_of_the_database_s_options(work: str, effects_table: None) -> None:
     seen = []
 
     def handler(event: Event) -> None:

@@ -109,7 +109,7 @@ def check_order(done: list[Any], *, repeats: bool) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_killed_at_random_transactional_effects_are_there_exactly_once(wide: str, effects_table: None) -> None:
+def test_killed_at_random_transactional_effects_occur_exactly_once(wide: str, effects_table: None) -> None:
     published = storm(kill)
     done = effects()
     assert Counter(map(tuple, done)) == Counter(map(tuple, published))
@@ -128,7 +128,7 @@ def test_killed_at_random_at_least_once_loses_nothing(wide: str, effects_table: 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_killed_at_random_at_most_once_doubles_nothing_and_shows_the_rest(wide: str, effects_table: None) -> None:
+def test_killed_at_random_at_most_once_repeats_nothing_and_shows_the_rest(wide: str, effects_table: None) -> None:
     published = storm(kill, delivery="at_most_once", lease_s=5, seconds=20)
     done = Counter(map(tuple, effects()))
     assert set(done.values()) == {1}

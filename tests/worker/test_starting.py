@@ -99,7 +99,7 @@ def refused_while_others_wait() -> Iterator[None]:
                 cursor.execute(f"ALTER FUNCTION {name}_itself RENAME TO {name}")
 
 
-def test_nobody_waits_while_an_old_place_is_looked_up(long_log: dt.datetime) -> None:
+def test_nothing_waits_while_an_old_position_is_looked_up(long_log: dt.datetime) -> None:
     with refused_while_others_wait():
         assert begins(12_346, "middle") == 30_000 - 12_345
         assert begins(long_log + dt.timedelta(seconds=15_000), "at 15,000") == 15_000
@@ -107,7 +107,7 @@ def test_nobody_waits_while_an_old_place_is_looked_up(long_log: dt.datetime) -> 
             begins("latest", "latest")  # at the ends nothing is counted
 
 
-def test_what_is_handled_from_an_offset_on(long_log: dt.datetime) -> None:
+def test_the_events_handled_from_an_offset_on(long_log: dt.datetime) -> None:
     handler = Recorder()
     drain(declare(handler, topic="long", start=29_990))
     assert sorted(handler.offsets) == list(range(29_990, 30_001))
@@ -196,7 +196,7 @@ def test_the_first_topic_that_a_pattern_means_is_read_from_its_beginning(
         running.result()
 
 
-def test_a_topic_that_is_removed_keeps_no_other_from_growing(
+def test_a_removed_topic_does_not_keep_others_from_growing(
     work: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(maintenance, "EVERY_S", 0)

@@ -37,7 +37,7 @@ def closed() -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("stderr", [nobody_reads, disk_is_full, closed])
-def test_what_is_in_hand_is_finished_though_nobody_can_be_told(stderr: Any) -> None:
+def test_the_current_batch_is_finished_though_no_message_can_be_written(stderr: Any) -> None:
     publish_each("in hand", "next")
     with ExitStack() as closing:
         process = closing.enter_context(consumer("slow", "--batch-size", 1, **closing.enter_context(stderr())))
