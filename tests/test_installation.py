@@ -58,17 +58,17 @@ def elsewhere(role):
 
 @pytest.fixture
 def assumed(role):
-    """As somebody who may log in and nothing else, and becomes that role by Django's `assume_role`."""
-    somebody = f"somebody_{os.getpid()}"
+    """As a user who may only log in, and becomes that role by Django's `assume_role`."""
+    user = f"ordinary_user_{os.getpid()}"
     with connection.cursor() as cursor:
-        cursor.execute(f"CREATE ROLE {somebody} LOGIN NOINHERIT PASSWORD 'ordinary'")
-        cursor.execute(f"GRANT {ROLE} TO {somebody}")
+        cursor.execute(f"CREATE ROLE {user} LOGIN NOINHERIT PASSWORD 'ordinary'")
+        cursor.execute(f"GRANT {ROLE} TO {user}")
     try:
-        with connected_with(USER=somebody, PASSWORD="ordinary", OPTIONS=options(assume_role=ROLE)):
+        with connected_with(USER=user, PASSWORD="ordinary", OPTIONS=options(assume_role=ROLE)):
             yield
     finally:
         with connection.cursor() as cursor:
-            cursor.execute(f"DROP ROLE {somebody}")
+            cursor.execute(f"DROP ROLE {user}")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Observer:
-    """A hook that keeps what it saw; it fails where it is told to."""
+    """A hook that keeps what it saw; it fails where `fails` says so."""
 
     def __init__(self, fails: str = "", swallows: bool = False, adds: dict[str, Any] | None = None) -> None:
         self.fails = fails

@@ -225,7 +225,7 @@ def test_two_operators_move_a_group_at_once_and_it_moves_once(two_operators, sub
     (late,) = (answer for answer in answers if answer.status_code == 200)
     event = OperatorEvent.objects.get(action="seek")
     assert f"{event.actor} has moved the group meanwhile, and nothing else has changed" in text_of(late)
-    assert late.context["moves"][0].lag_before == late.context["moves"][0].lag_after + 2, "it is previewed anew"
+    assert late.context["moves"][0].lag_before == late.context["moves"][0].lag_after + 2, "it is previewed again"
     assert ConsumerOffset.objects.get(partition_id=0).passed == 2
 
     again = late.wsgi_request.user

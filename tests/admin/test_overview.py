@@ -191,6 +191,6 @@ def test_the_audit_log_is_read_and_never_written(sign_in, admin_client):
     assert "the mail server is down" in text_of(client.get(reverse("admin:pubsub_operatorevent_changelist")))
     page = client.get(reverse("admin:pubsub_operatorevent_change", args=[event.pk]))
     assert '"status": "ACTIVE"' in text_of(page)
-    for verb, arguments in (("add", []), ("delete", [event.pk])):
-        address = reverse(f"admin:pubsub_operatorevent_{verb}", args=arguments)
+    for action, arguments in (("add", []), ("delete", [event.pk])):
+        address = reverse(f"admin:pubsub_operatorevent_{action}", args=arguments)
         assert admin_client.post(address, {"post": "yes"}).status_code == 403

@@ -74,9 +74,9 @@ def test_new_rows_do_not_shift_the_pages(operator):
     assert rows(operator.get(reverse(LETTERS) + links(first)["Older"])) == [it.pk for it in letters[4::-1]]
 
 
-@pytest.mark.parametrize("place", ["before=x", "after=-1", "before=" + "9" * 30])
-def test_an_invalid_page_leads_to_the_first_one(operator, place):
-    assert operator.get(f"{reverse(LETTERS)}?{place}").url == f"{reverse(LETTERS)}?e=1"
+@pytest.mark.parametrize("page", ["before=x", "after=-1", "before=" + "9" * 30])
+def test_an_invalid_page_leads_to_the_first_one(operator, page):
+    assert operator.get(f"{reverse(LETTERS)}?{page}").url == f"{reverse(LETTERS)}?e=1"
 
 
 def test_no_page_counts_or_skips(operator):

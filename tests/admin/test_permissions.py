@@ -52,7 +52,7 @@ EVERYTHING = {
 
 
 LOOKING = {"changelist", "history", "event", "tail", "events"}
-"""What shows itself to somebody who may look, a POST or not."""
+"""Pages that a user with view permission sees, by GET or POST."""
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def test_a_read_only_page_has_no_buttons_and_no_payload(sign_in, letter):
 
 @pytest.mark.parametrize("may_see", [False, True])
 def test_payloads_are_shown_nowhere_without_the_permission(sign_in, letter, may_see):
-    """Whatever else somebody may do."""
+    """Whatever else the user may do."""
     others = {
         codename
         for model in apps.get_app_config("pubsub").get_models()

@@ -177,7 +177,7 @@ def test_a_topic_that_something_refers_to_stays(admin_client, refer, reason, sev
 
 @pytest.mark.parametrize("several", [False, True])
 def test_a_change_that_became_impossible_after_the_confirmation_page_is_refused(admin_client, monkeypatch, several):
-    """It is checked for the page, and again where it is done: in between somebody publishes."""
+    """It is checked for the page, and again when it is done: an event is published in between."""
     free, taken = TopicFactory(name="a"), TopicFactory(name="b")
     LogPartitionCounterFactory(topic=taken, entries=1)
     monkeypatch.setattr(TopicAdmin, "get_deleted_objects", lambda *arguments: ([], {}, set(), []))

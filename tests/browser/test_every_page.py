@@ -15,7 +15,7 @@ from tests.factories import AttemptFactory, DeadLetterFactory, FindingFactory, O
 pytestmark = pytest.mark.django_db(transaction=True)
 
 PUBSUB = "/admin/pubsub"
-LONG = "a-name-that-somebody-found-a-good-idea-" * 5
+LONG = "a-name-that-seemed-a-good-idea-to-a-user-" * 5
 
 
 def test_an_empty_system(operator, look):

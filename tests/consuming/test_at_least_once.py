@@ -224,7 +224,7 @@ def test_a_zombie_changes_nothing_and_stops_before_its_next_event() -> None:
         Lease.objects.update(expires_at="2000-01-01T00:00:00Z", lock_key=None)
         other = task_of(leased(of_second))
         passed = [second.consume(other, 4).passed for _ in range(3)]
-        assert passed == [1, 1, 1], "one transaction at a time, where somebody may have died"
+        assert passed == [1, 1, 1], "one transaction at a time, where a worker may have died"
         first.leases.held[task.key].runs_out_at = 0.0  # by its own clock too, the zombie's lease has run out
         go_on.set()
         assert running.result().passed == 0

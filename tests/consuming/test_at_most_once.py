@@ -139,10 +139,10 @@ def test_no_event_is_handled_before_its_transaction_turns_out_to_have_to_wait() 
 
 def test_a_killed_process(effects_table: None) -> None:
     publish_each("one", "kill", "three")
-    with consumer("deadly", delivery="at_most_once") as process:
+    with consumer("fatal", delivery="at_most_once") as process:
         process.wait_for('begins "kill"')
         assert process.ends() == -9
-    with consumer("deadly", delivery="at_most_once") as process:
+    with consumer("fatal", delivery="at_most_once") as process:
         wait_until(lambda: len(states()) == 3, "they are dead letters, at once, as its connection is gone")
         publish_each("four")
         process.wait_for('begins "four"')

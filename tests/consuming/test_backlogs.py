@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What each batch passes, as it is told."""
+    """What each batch passes, by its signal."""
     told: list[int] = []
 
     def note(passed: int, **facts: Any) -> None:
@@ -242,7 +242,7 @@ def test_small_ones_are_read_two_at_a_time_and_large_ones_are_not(sent: list[str
         publish_each(*[{"n": n, "text": text} for n in range(40)])
         sent.clear()
         drain(declare(Recorder(), topic="work"), batch_size=10)
-        # Each reads one entry more than it needs; the next one has it in hand.
+        # Each reads one entry more than it needs; the next one already has it.
         assert reads(sent) == expected
 
 

@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 def die_until_drained(**settings: Any) -> int:
     """Starts one worker after the other, until one has nothing left to do. Returns how many died."""
     for deaths in range(12):
-        with consumer("deadly", "--drain", "--wait-period-ms", 20, **settings) as process:
+        with consumer("fatal", "--drain", "--wait-period-ms", 20, **settings) as process:
             code = process.ends()
             if code == 0:
                 return deaths
@@ -136,7 +136,7 @@ def test_a_database_that_fails_repeatedly_does_not_count_as_a_death() -> None:
     assert (lag(), claims()) == (0, [])
 
 
-def test_a_failing_database_does_not_make_workers_suspect_a_crash() -> None:
+def test_a_failing_database_does_not_make_workers_count_attempts() -> None:
     publish_each(1, 2)
     seen: list[Any] = []
 
@@ -271,7 +271,7 @@ def test_a_cut_off_worker_takes_back_its_own_count_though_another_has_counted_si
         one.uncount(first)
         assert claims() == [(1, 1, 1)]
         two.uncount(second)
-        assert claims() == [(1, 1, 0)], "what one may have had in hand is still watched"
+        assert claims() == [(1, 1, 0)], "what the dead worker may have had is still watched"
 
 
 def test_a_worker_that_misses_that_answer_takes_back_no_other_count() -> None:
@@ -289,7 +289,7 @@ def test_a_worker_that_misses_that_answer_takes_back_no_other_count() -> None:
 
 
 def test_a_count_of_a_passed_transaction_does_not_apply_to_the_next() -> None:
-    publish_each("deadly", "innocent")
+    publish_each("fatal", "innocent")
     number()
     handler = Recorder()
     task = task_of(declare(handler, topic="work"))
@@ -311,12 +311,12 @@ def test_a_count_of_a_passed_transaction_does_not_apply_to_the_next() -> None:
                 counted = one.count(batch_size)
                 assert counted
                 assert counted.poisoned
-                assert consume(task, 1).passed == 1, "by one who had looked before there was a claim"
+                assert consume(task, 1).passed == 1, "by one who had looked before there was a lease"
                 return counted
 
         with Late(task, "one") as late:
             assert consume(task, 10, late).passed == 0
-    assert handler.payloads == ["deadly"]
+    assert handler.payloads == ["fatal"]
     assert states() == []
 
 

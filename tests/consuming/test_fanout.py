@@ -1,4 +1,4 @@
-"""What many groups cost: the log is written once, whoever reads it."""
+"""What many groups cost: the log is written once, however many read it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ EVENTS, AT_ONCE = 4000, 50
 
 @contextmanager
 def on(url: str) -> Iterator[None]:
-    """This process on a server of its own, where nobody else writes."""
+    """This process on a server of its own, where no other process writes."""
     parts = urlsplit(url)
     there = {"HOST": parts.hostname, "PORT": parts.port, "USER": parts.username, "NAME": parts.path.strip("/")}
     there["PASSWORD"] = parts.password or ""

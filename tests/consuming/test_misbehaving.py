@@ -1,4 +1,4 @@
-"""Handlers that do what they must not: it costs their own events, and nobody else's effects are lost or doubled."""
+"""Handlers that do what they must not: it costs their own events, and no other effects are lost or repeated."""
 
 import asyncio
 import random
@@ -69,7 +69,7 @@ MISDEEDS: dict[str, Callable[[], Any]] = {
     "leaves a broken transaction": swallow(sql("SELECT 1 / 0")),
     "says that all is to be undone": lambda: transaction.set_rollback(True),
     "moves the search path": sql("SET search_path TO nowhere"),
-    "becomes somebody who only reads": set_role,
+    "becomes a read-only role": set_role,
     "leaves the process": raise_(SystemExit(1)),
     "is cancelled": raise_(asyncio.CancelledError()),
     "uses a cursor that is closed": lambda: _closed_cursor().execute("SELECT 1"),
@@ -143,7 +143,7 @@ def test_the_same_in_a_retry(name: str) -> None:
     assert attempts[-1] == 2
 
 
-@pytest.mark.parametrize("name", ["moves the search path", "becomes somebody who only reads"])
+@pytest.mark.parametrize("name", ["moves the search path", "becomes a read-only role"])
 def test_a_fault_that_shows_when_the_cursor_moves_is_the_last_events(name: str) -> None:
     publish_each(1, "bad")
 
@@ -257,7 +257,7 @@ def test_a_handler_that_hangs_is_ended_and_seen(tmp_path: Any) -> None:
         process.wait_for("Finishing the current batch, for at most 1 s")
         process.wait_for("Not finished in time: readers on partition 0")
         assert process.ends() == 3
-        assert liveness.stat().st_mtime_ns == old, "nobody says that it lives while a handler hangs"
+        assert liveness.stat().st_mtime_ns == old, "the file is not touched while a handler hangs"
     assert effects() == []
     publish_each(2)
     with consumer("hanging") as process:

@@ -55,7 +55,7 @@ class InOrder:
 
 
 def task_at(declaration: Any, partition: int) -> PartitionTask:
-    """As a worker has it that has not registered the group anew."""
+    """As a worker sees it that has not registered the group again."""
     topic = Topic.objects.get(name="sized")
     return PartitionTask(declared=declaration, topic_id=topic.pk, partition_id=partition, using="default")
 
@@ -163,7 +163,7 @@ def test_two_resizes_with_partitions_that_a_group_has_not_seen_yet() -> None:
     resize(3)
     publish_round(2)
     number()
-    # As if nobody had registered the group since: partitions 2 to 5 hold events, and it has no cursor there.
+    # As if no worker had registered the group since: partitions 2 to 5 hold events, and it has no cursor there.
     ConsumerOffset.objects.filter(partition_id__gte=2).delete()
     for _ in range(4):
         look_for_work(declaration)

@@ -1,4 +1,4 @@
-"""The states of a subscription: which moves there are, that they are told, and that they hold what they promise."""
+"""The states of a subscription: the transitions, their audit, and that they keep what they promise."""
 
 import datetime as dt
 

@@ -1,4 +1,4 @@
-"""Another number of partitions while publishers publish: one place in the log, before and behind which all agrees."""
+"""Another number of partitions while publishers publish: all agree on the position in the log where it changes."""
 
 import threading
 from collections import defaultdict
@@ -158,7 +158,7 @@ def test_it_waits_for_a_pass_but_publishers_wait_for_neither(session: Session, o
 
 
 def test_resizes_under_load_divide_the_log_exactly(session: Session) -> None:
-    """Publishers and a sequencer run while the number changes; each entry's partition is the one of its stretch."""
+    """Publishers and a sequencer run while the number changes; each entry has the partition of its time."""
     topic = make_topic(partitions=3)
     subscribe()
     stopping = threading.Event()

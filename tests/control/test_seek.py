@@ -291,7 +291,7 @@ def test_a_lease_holds_a_partition_until_it_expires_or_is_ended_by_force(ten: li
     seek(TOPIC, GROUP, to=1, **WHO)
     LeaseFactory(**lease, expires_at=timezone.now() + dt.timedelta(days=1), lock_key=7)
     assert [move.in_use for move in preview_seek(TOPIC, GROUP, to=2, using="default")] == ["", ""]
-    seek(TOPIC, GROUP, to=2, **WHO)  # nobody has that lock: the worker has died
+    seek(TOPIC, GROUP, to=2, **WHO)  # no session has that lock: the worker has died
 
 
 def test_a_timeout_leaves_the_callers_transaction_as_it_was(ten: list[int], session: Session) -> None:

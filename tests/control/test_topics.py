@@ -1,4 +1,4 @@
-"""Topics: made, changed and removed; in line with the settings; a QUEUE for one group; refusing events nobody gets."""
+"""Topics: made, changed and removed; in line with the settings; a QUEUE for one group; refusing to publish."""
 
 import datetime as dt
 import re
@@ -124,7 +124,7 @@ def test_settings_make_topics_and_change_only_the_options_they_name() -> None:
     assert sync_topics({TOPIC: {"partitions": 4}}, using="default") == {TOPIC: {"partitions": (8, 4)}}
     topic = Topic.objects.get(name=TOPIC)
     assert (topic.total_partitions, topic.retention, topic.max_age) == (4, dt.timedelta(days=30), dt.timedelta(days=1))
-    assert topic.resizes.count() == 1  # at one place in the log, where nothing was numbered in between
+    assert topic.resizes.count() == 1  # at one position, where nothing was numbered in between
     told = len(OperatorEvent.objects.all())
     for _ in range(3):
         assert sync_topics({TOPIC: {"partitions": 4}}, using="default") == {}
@@ -201,7 +201,7 @@ def test_becoming_a_queue_waits_for_a_group_that_is_just_subscribing(session: Se
         changing.result()
 
 
-# Refusing events that nobody would get.
+# Refusing events that no group would get.
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ def test_an_ordinary_topic_is_only_queried_now_and_then(
     with transaction.atomic():
         with django_assert_num_queries(1):
             publish(TOPIC, 0)
-        Topic.objects.filter(name=TOPIC).update(zero_subscribers="refuse")  # by somebody else: no signal
+        Topic.objects.filter(name=TOPIC).update(zero_subscribers="refuse")  # by another process: no signal
         with django_assert_num_queries(1):
             publish(TOPIC, 0)
         now += registry.LOOK_AGAIN_S
@@ -380,7 +380,7 @@ def test_a_process_forgets_the_number_of_a_topic_that_another_one_removed(
     with override_settings(PUBSUB={"unknown_topic": "create"}), transaction.atomic():
         publish("passing", 1)
     number = Topic.objects.get(name="passing").pk
-    session.execute("DELETE FROM outbox_topics WHERE id = %s", (number,))  # by somebody else: no signal
+    session.execute("DELETE FROM outbox_topics WHERE id = %s", (number,))  # by another process: no signal
     now += registry.LOOK_AGAIN_S
     with override_settings(PUBSUB={"unknown_topic": policy}), transaction.atomic():
         if policy == "create":

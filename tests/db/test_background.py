@@ -21,7 +21,7 @@ LONG_S = 60.0
 
 
 class Counter(BackgroundPart):
-    """Counts its steps, and fails in those that it is told to."""
+    """Counts its steps, and fails in the given ones."""
 
     thread_name = "counter"
     when_failing = "nothing is counted"

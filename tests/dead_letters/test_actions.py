@@ -1,4 +1,4 @@
-"""What failed: tried again, replayed by somebody, discarded – once each, for its own group only."""
+"""What failed: tried again, replayed by an operator, discarded – once each, for its own group only."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -238,7 +238,7 @@ def test_editing_a_payload_that_has_changed_since_changes_nothing() -> None:
         cursor.execute("SELECT md5(payload::text) FROM dead_letter_queue")
         (seen,) = cursor.fetchone()
     edit_and_replay(letter.pk, '{"total": 2}', using="default", seen=seen)
-    for again in (seen, None):  # somebody else has edited it; it does not wait for somebody to act
+    for again in (seen, None):  # another operator has edited it; it does not wait for an operator
         with pytest.raises(LetterChanged, match=f"Dead letter {letter.pk} was not changed"):
             edit_payload(letter.pk, '{"total": 3}', using="default", seen=again)
     letter.refresh_from_db()

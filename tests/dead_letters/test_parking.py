@@ -220,7 +220,7 @@ def test_stop_nothing_behind_it_is_handled_until_it_is_resolved_or_discarded(mod
         return declare(handler, topic="work", delivery=mode, on_failure="stop")
 
     drain(stopping(Keeper(1)))
-    assert claims() == [], "nobody has died"
+    assert claims() == [], "no worker has died"
     handler = Keeper(1, 2)
     drain(stopping(handler))
     assert handler.calls == []

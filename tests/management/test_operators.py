@@ -299,7 +299,7 @@ def test_old_events_are_skipped_and_the_group_is_removed() -> None:
 
 @pytest.fixture(autouse=True)
 def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As wide as a file is taken to be: whoever runs the tests may have a narrow one."""
+    """As wide as a file is taken to be: the terminal of the tests may be narrower."""
     monkeypatch.setenv("COLUMNS", "120")
 
 
@@ -377,11 +377,11 @@ def test_the_status_shows_what_blocks(session: Session, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(module, "OLD_TRANSACTION", dt.timedelta(0))
     session.execute("BEGIN")
-    session.execute("SELECT 'somebody''s report' FROM log_entry FOR KEY SHARE")
+    session.execute("SELECT 'Ann''s report' FROM log_entry FOR KEY SHARE")
     pid = session.info.backend_pid
     text = run("pubsub_status")
     assert f"pid {pid}" in text
-    assert "somebody's report" in text.replace("''", "'")
+    assert "Ann's report" in text.replace("''", "'")
     assert "holds back retention" in text
     found = [blocker for blocker in told("pubsub_status")["blockers"] if blocker["pid"] == pid]
     assert [(blocker["state"], blocker["blocks_retention"]) for blocker in found] == [("idle in transaction", True)]

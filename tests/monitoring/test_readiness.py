@@ -1,4 +1,4 @@
-"""Ready or not: what makes the difference, and who is told why."""
+"""Ready or not: what makes the difference, and who sees why."""
 
 import json
 from typing import Any

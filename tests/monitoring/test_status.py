@@ -35,7 +35,7 @@ def one(items, **wanted):
 
 
 def test_no_plan_is_compiled(django_assert_num_queries):
-    """Over partitions that nobody has analysed yet that takes a hundred times as long as looking."""
+    """Over partitions without statistics this takes a hundred times as long as looking."""
     with django_assert_num_queries(5) as asked:
         status("default")
     with CaptureQueriesContext(connection) as others:

@@ -91,7 +91,7 @@ class Running:
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Home]:
-    # A folder that every account can reach, unlike pytest's own: as root, the server runs as somebody else.
+    # A folder that every account can reach, unlike pytest's own: as root, the server runs as another user.
     base = Path(tempfile.mkdtemp(prefix="demo-", dir="/tmp"))
     base.chmod(0o755)
     for part in PARTS:

@@ -60,7 +60,7 @@ def test_rollback_leaves_nothing_and_a_savepoint_takes_its_own() -> None:
     assert [message.payload["n"] for message in OutboxMessage.objects.order_by("id")] == [2, 4]
 
 
-def test_one_transaction_has_one_transaction_id_whoever_inserts() -> None:
+def test_one_transaction_has_one_transaction_id_however_it_inserts() -> None:
     with transaction.atomic():
         publish("default", 1)
         with transaction.atomic():

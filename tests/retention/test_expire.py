@@ -1,4 +1,4 @@
-"""Temporary subscriptions: gone with all that is theirs when idle, and never while somebody uses them."""
+"""Temporary subscriptions: gone with all that is theirs when idle, and never while they are used."""
 
 import datetime as dt
 from collections.abc import Callable, Iterator

@@ -262,7 +262,7 @@ def test_a_killed_preparation_is_repeated(nothing_prepared: None, session: Sessi
 
 
 def test_the_session_keeps_no_setting(nothing_prepared: None, session: Session) -> None:
-    """Behind a transaction pooler a SET would stay with a connection that somebody else gets next."""
+    """Behind a transaction pooler a SET would stay with a connection that another client gets next."""
     statements: list[tuple[str, bool]] = []
 
     def note(execute, sql, params, many, context):  # type: ignore[no-untyped-def]

@@ -270,8 +270,8 @@ def test_a_group_begins_at_the_right_offset_whatever_happens_meanwhile(
         start = 20
     places = sql("SELECT partition_id, next_offset, next_position, passed FROM consumer_offsets ORDER BY 1")
     assert places == sql(
-        "SELECT partition_id, place.* FROM outbox_topics, generate_series(0, total_partitions - 1) AS partition_id,"
-        " pubsub_cursor_at_v1(id, partition_id, %s) AS place WHERE name = 'orders' ORDER BY 1",
+        "SELECT partition_id, cursor.* FROM outbox_topics, generate_series(0, total_partitions - 1) AS partition_id,"
+        " pubsub_cursor_at_v1(id, partition_id, %s) AS cursor WHERE name = 'orders' ORDER BY 1",
         start,
     )
 

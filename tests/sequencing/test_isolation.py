@@ -83,7 +83,7 @@ def test_the_leader_stays_the_leader(strict_database: str, session: Session) -> 
 
 
 def test_many_consumers_handle_each_event_once(strict_database: str) -> None:
-    """Conflicts are tried again, and are nobody's fault: nothing ends up among the dead letters."""
+    """Conflicts are tried again, and are no event's fault: nothing ends up among the dead letters."""
     Topic.objects.create(name="busy", total_partitions=4)
     lock = threading.Lock()
     seen: list[int] = []
@@ -101,7 +101,7 @@ def test_many_consumers_handle_each_event_once(strict_database: str) -> None:
         while True:
             try:
                 Worker([declared], using="default", batch_size=5, drain=True).run()
-            except OperationalError:  # whoever drains is told of a conflict instead of waiting
+            except OperationalError:  # a conflict is an error here, instead of a wait
                 continue
             return
 

@@ -1,4 +1,4 @@
-"""Which place an event gets: by commits and publications, never by ids, xids or clocks alone."""
+"""Which offset an event gets: by commits and publications, never by ids, xids or clocks alone."""
 
 from collections.abc import Callable
 

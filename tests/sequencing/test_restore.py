@@ -46,7 +46,7 @@ def test_a_stored_snapshot_ahead_of_the_cluster_s(session: Session) -> None:
 
 
 def test_old_transaction_ids_that_this_cluster_reaches_again(session: Session, other: Session) -> None:
-    """Numbered messages whose ids are about to be given out anew must not be numbered when they are."""
+    """Numbered messages whose ids are about to be given out again must not be numbered when they are."""
     for n in range(5):
         insert(session, f"numbered {n}")
     number(session)

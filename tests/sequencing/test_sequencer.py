@@ -149,7 +149,7 @@ def test_a_transaction_that_has_published_cannot_number(session: Session, other:
 
 
 def test_numbering_inside_a_django_transaction(session: Session, other: Session) -> None:
-    """Nobody else can number until it ends; whatever it has done goes with it if it is undone."""
+    """No other pass can number until it ends; if it is rolled back, its work is undone."""
     insert(session, "one")
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         Topic.objects.create(name="undone")
@@ -179,19 +179,19 @@ def test_an_idle_pass_writes_nothing(session: Session, other: Session) -> None:
             assert session.execute(PASS).fetchone() == ("idle", 0)
         # No transaction id, so not one record in the write-ahead log.
         assert session.execute("SELECT pg_current_xact_id_if_assigned()").fetchone() == (None,)
-    # Nor where somebody has published who has not committed …
+    # Nor while a publisher has not committed …
     other.execute("BEGIN")
     insert(other, "open")
     with transaction_of(session):
         for _ in range(100):
             assert session.execute(PASS).fetchone() == ("idle", 0)
         assert session.execute("SELECT pg_current_xact_id_if_assigned()").fetchone() == (None,)
-    # … or somebody else numbers.
+    # … or another pass numbers.
     assert session.execute(stored).fetchone() == before
 
 
 def test_a_pass_finds_new_events_by_the_index_alone(session: Session) -> None:
-    """With fifty partitions that nobody has analysed, and most of them empty."""
+    """With fifty partitions without statistics, and most of them empty."""
     for n in range(20):
         insert(session, n)
     number(session)

@@ -1,4 +1,4 @@
-"""Nobody waits for a poll when a hint can come, nobody hints when nobody waits, and a lost hint costs one poll."""
+"""No process polls when a hint can come, none hints when none waits, and a lost hint costs one poll."""
 
 import datetime as dt
 import threading
@@ -82,8 +82,8 @@ def holders(session: Session, lock: int) -> list[int]:
 
 
 def wait_until_idle(session: Session) -> int:
-    """Waits until somebody waits for a hint. Returns its process id."""
-    return wait_until(lambda: holders(session, WAITING), "somebody waits for a hint")[0]
+    """Waits until a session waits for a hint. Returns its process id."""
+    return wait_until(lambda: holders(session, WAITING), "a session waits for a hint")[0]
 
 
 def passed(session: Session) -> int:
@@ -114,7 +114,7 @@ def test_many_events_in_a_row_while_the_leader_falls_asleep_and_wakes(session: S
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.005, 0.019, 0.03])
 def test_a_transaction_that_continues_after_publishing(session: Session, pause_s: float) -> None:
-    """Whether somebody waits is asked with the insert. Who begins to wait after that must see the event as well."""
+    """The insert asks whether the leader waits. One that begins to wait after that must see the event too."""
     with listening() as listener:
         for n in range(10):
             with transaction.atomic():
@@ -144,7 +144,7 @@ def test_the_other_processes_are_notified_of_the_topics_that_moved(session: Sess
     Topic.objects.create(name="second")
     with listening() as leader:
         wait_until_idle(session)
-        with listening(group="follower", topic="second") as follower:
+        with listening(group="other", topic="second") as follower:
             wait_until(lambda: holders(session, FOLLOWING), "the second follows")
             assert leader.coordinator.leading
             assert not follower.coordinator.leading
@@ -293,7 +293,7 @@ def test_a_hint_that_cannot_be_sent_fails_no_publisher(
 
 
 def test_asking_whether_the_leader_waits_keeps_no_lock(session: Session) -> None:
-    """Neither in the open transaction nor after it, or whoever is about to wait would wait for the publisher."""
+    """Neither in the open transaction nor after it, or a leader about to wait would wait for the publisher."""
     with transaction.atomic():
         publish("default", {"n": 1})
         assert holders(session, WAITING) == []
@@ -385,7 +385,7 @@ def test_an_idle_worker_writes_nothing(session: Session, monkeypatch: pytest.Mon
 
         return find
 
-    # A worker says when it comes and when it goes, and how far things have come since somebody last looked; whatever it
+    # A worker says when it comes and when it goes, and how far things have come since the last look; whatever it
     # looks at in between, it writes nothing.
     written = (
         "SELECT relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables"

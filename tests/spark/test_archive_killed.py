@@ -94,7 +94,7 @@ def test_a_job_runs_under_spark_submit(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    # spark-submit puts what is told on both ways into one.
+    # spark-submit merges both outputs into one.
     (printed,) = (line for line in done.stdout.splitlines() if line.startswith('{"job"'))
     found = json.loads(printed)
     assert sum(row["events"] for row in found["rows"]) == 30

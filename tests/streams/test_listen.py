@@ -133,7 +133,7 @@ def test_it_may_begin_with_the_next_offset_but_not_further() -> None:
 def test_a_dropped_offset_is_refused() -> None:
     say(*range(1, 8))
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE log_sequencer SET next_position = 1000001")  # the next storage partition
+        cursor.execute("UPDATE log_sequencer SET next_position = 1000001")  # the next segment
     say(*range(8, 11))
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE log_entry DETACH PARTITION log_entry_1")

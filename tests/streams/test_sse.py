@@ -1,4 +1,4 @@
-"""Streams of events over a real server: exact over every break, bounded, and closed unless somebody opens them."""
+"""Streams of events over a real server: exact over every break, bounded, and closed unless a permission opens them."""
 
 import json
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def test_events_as_they_are_published(server: Server) -> None:
 
 
 def test_after_every_disconnect_it_continues_exactly_where_it_was(server: Server) -> None:
-    """A publisher goes on all the time; the connection is cut, at any place, and so is the server."""
+    """A publisher goes on all the time; the connection is cut anywhere, and so is the server."""
     total = 400
 
     def publish_all() -> None:
@@ -202,7 +202,7 @@ def test_streams_beyond_the_limit_are_refused(server: Server) -> None:
     streams = [Stream(server, "/default/").open() for _ in range(20)]
     refused = Stream(server, "/default/")
     assert (refused.status, refused.response.getheader("Retry-After")) == (503, "30")
-    assert Stream(server, "/closed/").status == 403  # whoever may not follow is not told how busy it is
+    assert Stream(server, "/closed/").status == 403  # one that may not follow does not learn how busy it is
     streams.pop().cut()
 
     def there_is_room() -> bool:

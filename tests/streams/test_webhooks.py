@@ -263,7 +263,7 @@ def test_a_name_that_does_not_exist() -> None:
 
 
 def test_the_timeout_is_for_all_addresses_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that takes no connections: whoever comes is left waiting, at each of its addresses."""
+    """A server that takes no connections: clients are left waiting, at each of its addresses."""
     Resolver(monkeypatch, "127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4").answers.set()
     with socket.socket() as deaf, contextlib.ExitStack() as closing:
         deaf.bind(("0.0.0.0", 0))

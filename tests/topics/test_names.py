@@ -35,7 +35,7 @@ def test_which_topics_are_meant(pattern: str, topic: str, meant: bool) -> None:
 
 
 def test_many_stars_take_no_longer() -> None:
-    """Whoever may follow a stream says patterns of his own, and the process's only reader looks for what they mean."""
+    """A client of a stream gives patterns, and the process's only reader looks for what they match."""
     begun = time.process_time()
     for pattern in ("a" + "*" * 198 + "x", "*a" * 40 + "x"):
         assert not matches(pattern, "a" * 60)

@@ -163,7 +163,7 @@ def test_a_group_with_nothing_to_do_is_never_given_up(group: Subscription) -> No
     for _ in range(5):
         time_passes(40 * 24 * 3600)
         assert watch_groups("default") == []
-    publish_events("orders", 1)  # at last; whoever comes once a day comes in time
+    publish_events("orders", 1)  # at last; one that comes once a day comes in time
     time_passes(29 * 24 * 3600)
     assert watch_groups("default") == []
     time_passes(24 * 3600)
@@ -248,12 +248,12 @@ def test_the_thread_sends_heartbeats_and_survives_a_failure(
     membership = Membership("default", "w1", [("orders", "readers")])
     membership.start()
     try:
-        wait_until(lambda: membership.heartbeats >= 2, "it beats")
+        wait_until(lambda: membership.heartbeats >= 2, "it sends a heartbeat")
         sql("ALTER TABLE outbox_members RENAME TO away")
         wait_until(lambda: "no heartbeat" in caplog.text, "a failure is reported")
         sql("ALTER TABLE away RENAME TO outbox_members")
         before = membership.heartbeats
-        wait_until(lambda: membership.heartbeats > before, "it beats again")
+        wait_until(lambda: membership.heartbeats > before, "it sends another")
     finally:
         sql("ALTER TABLE IF EXISTS away RENAME TO outbox_members")
         membership.stop()
@@ -278,7 +278,7 @@ def test_a_worker_sends_heartbeats_however_long_maintenance_takes(
     try:
         assert begun.wait(30)
         wait_until(lambda: Member.objects.filter(worker_id="w1").exists(), "it is a member")
-        wait_until(lambda: worker._membership.heartbeats >= 3, "it beats")
+        wait_until(lambda: worker._membership.heartbeats >= 3, "it sends a heartbeat")
     finally:
         worker.stop()
         done.set()

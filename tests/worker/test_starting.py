@@ -87,7 +87,7 @@ def refused_while_others_wait() -> Iterator[None]:
                 f"CREATE FUNCTION {name}({arguments}) {returns} LANGUAGE plpgsql AS $$ BEGIN"
                 "  IF EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND mode = 'RowShareLock'"
                 "             AND relation = 'log_sequencer'::regclass)"
-                f"  THEN RAISE '{name} is called while nobody can number'; END IF;"
+                f"  THEN RAISE '{name} is called while no pass can run'; END IF;"
                 f"  {body} END $$"
             )
     try:
@@ -103,7 +103,7 @@ def test_nothing_waits_while_an_old_position_is_looked_up(long_log: dt.datetime)
     with refused_while_others_wait():
         assert begins(12_346, "middle") == 30_000 - 12_345
         assert begins(long_log + dt.timedelta(seconds=15_000), "at 15,000") == 15_000
-        with pytest.raises(DatabaseError, match="while nobody can number"):
+        with pytest.raises(DatabaseError, match="while no pass can run"):
             begins("latest", "latest")  # at the ends nothing is counted
 
 
@@ -148,7 +148,7 @@ def test_latest_gets_what_was_published_before_it_subscribed_and_committed_after
 
 
 def test_latest_gets_what_committed_while_it_subscribed(work: str) -> None:
-    """While the subscription has not committed nobody numbers, so all of that comes behind it."""
+    """While the subscription has not committed nothing is numbered, so all of that comes after it."""
     handler = Recorder()
     declared = declare(handler, topic="work", start="latest")
     publish_to_all_partitions("numbered")
