@@ -4,8 +4,8 @@ Checked are the documents, comments, docstrings, messages, SQL, templates and sc
 """
 
 import io
+import os
 import re
-import subprocess
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,8 +59,9 @@ TEMPORARY = (
 """Folders that are being rewritten, and not looked at until that is done. To be empty."""
 
 TEXTS = (".css", ".example", ".html", ".js", ".md", ".sql", ".toml", ".yml")
-NOT_OURS = ("CHANGELOG.md", "requirements/", "tests/test_words.py")
+NOT_OURS = ("CHANGELOG.md", "tests/test_words.py")
 """History keeps its words; this file has to say them."""
+MADE = ("build", "dist", "node_modules", "requirements")
 
 PATTERN = re.compile("|".join(rf"(?P<w{n}>\b(?:{words})\b)" for n, words in enumerate(INSTEAD)), re.IGNORECASE)
 IGNORED = re.compile("|".join(ORDINARY), re.IGNORECASE)
@@ -89,11 +90,17 @@ def faults(text: str) -> Iterator[tuple[int, str]]:
         yield words.count("\n", 0, found.start()), f'"{found[0]}": say {instead[int(found.lastgroup[1:])]}'
 
 
+def our_files() -> Iterator[tuple[str, Path]]:
+    """The files of the checkout that are neither hidden nor made."""
+    for folder, folders, files in os.walk(CHECKOUT):
+        folders[:] = [name for name in folders if not name.startswith((".", "__")) and name not in MADE]
+        for path in (Path(folder, name) for name in files):
+            yield path.relative_to(CHECKOUT).as_posix(), path
+
+
 def all_faults() -> Iterator[str]:
-    names = subprocess.run(["git", "ls-files"], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
-    for name in names.splitlines():
-        path = CHECKOUT / name
-        if not name.startswith(NOT_OURS + TEMPORARY) and path.is_file() and not path.is_symlink():
+    for name, path in our_files():
+        if not name.startswith(NOT_OURS + TEMPORARY):
             for line, text in texts_of(path):
                 for further, fault in faults(text):
                     yield f"{name}:{line + further}: {fault}"
