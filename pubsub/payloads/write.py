@@ -20,7 +20,7 @@ def write_json(value: Any) -> str:
     }
     """
     written: list[str] = []
-    # What is still to be written, the next one last: texts as they are, and values with their indentation.
+    # What remains to be written, the next item last: texts as they are, and values with their indentation.
     stack: list[str | tuple[Any, str]] = [(value, "")]
     while stack:
         it = stack.pop()
@@ -35,9 +35,9 @@ def write_json(value: Any) -> str:
         inner = indent + INDENT
         parts: list[str | tuple[Any, str]] = [opening]
         pairs = value.items() if isinstance(value, dict) else ((None, item) for item in value)
-        for place, (key, item) in enumerate(pairs):
+        for index, (key, item) in enumerate(pairs):
             name = "" if key is None else f"{quoted(key)}: "
-            parts += [f"{',' if place else ''}\n{inner}{name}", (item, inner)]
+            parts += [f"{',' if index else ''}\n{inner}{name}", (item, inner)]
         parts.append(f"\n{indent}{closing}")
         stack.extend(reversed(parts))
     return "".join(written)
@@ -49,7 +49,7 @@ def quoted(text: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """A value that has no lines of its own, as JSON."""
+    """A value that fits on one line, as JSON."""
     match value:
         case dict():
             return "{}"

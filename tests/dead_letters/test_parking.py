@@ -85,7 +85,7 @@ def test_a_retry_that_succeeds_releases_them_too(mode: Delivery) -> None:
     assert {state for _, state in states()} == {"resolved"}
 
 
-def test_a_failure_in_the_middle_lets_the_rest_wait_again(mode: Delivery) -> None:
+def test_a_failure_in_the_middle_parks_the_rest_again(mode: Delivery) -> None:
     publish_each("a0", "a1", "a2", "a3", key="a")
     drain(parking(Keeper("a0"), mode))
     replay("a0")
@@ -147,7 +147,7 @@ def test_events_without_a_key_wait_for_nothing_and_a_host_is_the_key_of_those(mo
     assert {"none", "other", "another key"} <= set(handler.calls)
 
 
-def test_what_was_waited_for_may_be_discarded_while_somebody_begins_to_wait() -> None:
+def test_an_event_may_be_discarded_while_another_is_being_parked_behind_it() -> None:
     """Read as blocked, parked when nothing blocks any more: it must not wait for ever."""
     publish_each("a0", key="a")
     drain(parking(Keeper("a0"), Delivery.AT_LEAST_ONCE))
@@ -165,7 +165,7 @@ def test_what_was_waited_for_may_be_discarded_while_somebody_begins_to_wait() ->
     assert {state for _, state in states()} == {"discarded", "resolved"}
 
 
-def test_one_who_discards_meanwhile_waits_and_then_sees_who_waits() -> None:
+def test_a_discard_during_parking_waits_and_then_sees_the_parked_events() -> None:
     publish_each("a0", key="a")
     declaration = parking(Keeper("a0"), Delivery.TRANSACTIONAL)
     drain(declaration)
@@ -219,7 +219,7 @@ def test_stop_nothing_behind_it_is_handled_until_it_is_resolved_or_discarded(mod
         return declare(handler, topic="work", delivery=mode, on_failure="stop")
 
     drain(stopping(Keeper(1)))
-    assert claims() == [], "nobody has died"
+    assert claims() == [], "no worker has died"
     handler = Keeper(1, 2)
     drain(stopping(handler))
     assert handler.calls == []

@@ -92,7 +92,7 @@ def refused_while_others_wait() -> Iterator[None]:
                 f"CREATE FUNCTION {name}({arguments}) {returns} LANGUAGE plpgsql AS $$ BEGIN"
                 "  IF EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND mode = 'RowShareLock'"
                 "             AND relation = 'log_sequencer'::regclass)"
-                f"  THEN RAISE '{name} is called while nobody can number'; END IF;"
+                f"  THEN RAISE '{name} is called while no pass can run'; END IF;"
                 f"  {body} END $$"
             )
     try:
@@ -104,15 +104,15 @@ def refused_while_others_wait() -> Iterator[None]:
                 cursor.execute(f"ALTER FUNCTION {name}_itself RENAME TO {name}")
 
 
-def test_nobody_waits_while_an_old_place_is_looked_up(long_log: dt.datetime) -> None:
+def test_nothing_waits_while_an_old_position_is_looked_up(long_log: dt.datetime) -> None:
     with refused_while_others_wait():
         assert begins(12_346, "middle") == 30_000 - 12_345
         assert begins(long_log + dt.timedelta(seconds=15_000), "at 15,000") == 15_000
-        with pytest.raises(DatabaseError, match="while nobody can number"):
+        with pytest.raises(DatabaseError, match="while no pass can run"):
             begins("latest", "latest")  # at the ends nothing is counted
 
 
-def test_what_is_handled_from_an_offset_on(long_log: dt.datetime) -> None:
+def test_the_events_handled_from_an_offset_on(long_log: dt.datetime) -> None:
     handler = Recorder()
     drain(declare(handler, topic="long", start=29_990))
     assert sorted(handler.offsets) == list(range(29_990, 30_001))
@@ -153,7 +153,7 @@ def test_latest_gets_what_was_published_before_it_subscribed_and_committed_after
 
 
 def test_latest_gets_what_committed_while_it_subscribed(work: str) -> None:
-    """While the subscription has not committed nobody numbers, so all of that comes behind it."""
+    """While the subscription has not committed nothing is numbered, so all of that comes after it."""
     handler = Recorder()
     declared = declare(handler, topic="work", start="latest")
     publish_to_all_partitions("numbered")
@@ -201,7 +201,7 @@ def test_the_first_topic_that_a_pattern_means_is_read_from_its_beginning(
         running.result()
 
 
-def test_a_topic_that_is_removed_keeps_no_other_from_growing(
+def test_a_removed_topic_does_not_keep_others_from_growing(
     work: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(maintenance, "EVERY_S", 0)
