@@ -41,7 +41,7 @@ INSTEAD = {
 
 ORDINARY = (
     r"consumer_claims\w*",  # the table of leases
-    r"\bin (?:the |its |one |many )?places?\b|\btakes its place\b",
+    r"\bin (?:the |its |one |many )?places?\b|\b(?:takes|loses) its place\b",
     r"\bplace_order\b|\bplaces? (?:an |open )?orders?\b|\border = place\b|\bdecimal_places\b",
     r"\bplace(?:\.created|\.updated|\.deleted|_ptr)|\bas a place\b",  # a model of the tests
     r"[\"`(]nobody\b|\baccount nobody\b",  # the account of Unix
