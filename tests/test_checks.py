@@ -214,3 +214,15 @@ def test_where_it_was_installed_over_this_one_the_error_says_so(tmp_path: Path) 
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert "another package of the import name pubsub, such as PyPubSub, was installed over it" in ran.stderr
+
+
+def test_a_second_set_of_tables_in_another_schema_is_told_of(registry: Registry) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA tenant CREATE TABLE log_sequencer ()")
+    try:
+        (message,) = check_database(databases=["default"])
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP SCHEMA tenant CASCADE")
+    assert (message.id, message.level) == ("pubsub.W013", checks.WARNING)
+    assert message.msg == 'Database "default" has another set of pubsub\'s tables, in the schema tenant.'
