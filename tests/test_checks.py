@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.core import checks
 from django.db import connection, connections, transaction
 from django.db.migrations.executor import MigrationExecutor
@@ -178,6 +179,12 @@ def test_a_database_of_another_kind_is_told_of_with_the_cure(sqlite: str) -> Non
             publish("default", 1)
     with override_settings(DATABASE_ROUTERS=[NotToSqlite()]):
         assert check_vendors() == []
+
+
+@on_both
+def test_it_is_told_of_once_and_not_of_each_comment(sqlite: str) -> None:
+    found = checks.run_checks(app_configs=[apps.get_app_config("pubsub")], databases=[sqlite])
+    assert [message.id for message in found] == ["pubsub.W012"]
 
 
 @on_both
