@@ -15,6 +15,13 @@ class PubSubConfig(AppConfig):
     verbose_name = _("Pub/sub")
     default_auto_field = "django.db.models.BigAutoField"
 
+    def import_models(self) -> None:
+        super().import_models()
+        for model in self.models.values():
+            # So Django makes no table of them elsewhere, and does not warn there of each comment that would be lost.
+            model._meta.required_db_vendor = "postgresql"
+            model._meta.required_db_features = ["supports_comments"]
+
     def ready(self) -> None:
         self._refuse_another_package()
         from .checks import (

@@ -180,6 +180,7 @@ def check_database(*, databases: Sequence[str] | None = None, **kwargs: Any) -> 
             )
         if router.allow_migrate(alias, "pubsub", model_name="outboxmessage"):
             found += _check_listening(alias)
+            found += _check_schemas(alias)
             found += _check_handlers(alias)
     return found
 
@@ -189,6 +190,26 @@ def _check_listening(alias: str) -> list[CheckMessage]:
         if can_listen(connection):
             return []
     return [Warning(f'Database "{alias}" is behind a transaction pooler.', hint=_POOLER_HINT, id="pubsub.W002")]
+
+
+def _check_schemas(alias: str) -> list[CheckMessage]:
+    """Consumers elect their leader by a lock of the database, and it numbers what is in its own schema."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(
+            "SELECT nspname FROM pg_class JOIN pg_namespace AS schema ON schema.oid = relnamespace "
+            "WHERE relname = 'log_sequencer' AND relkind = 'r' AND nspname <> current_schema() ORDER BY 1"
+        )
+        schemas = [schema for (schema,) in cursor.fetchall()]
+    if not schemas:
+        return []
+    return [
+        Warning(
+            f'Database "{alias}" has another set of pubsub\'s tables, in the schema {", ".join(schemas)}.',
+            hint="While the consumers of one are busy, events of the other wait. Keep one set for all, and tell "
+            "tenants apart by host_id; or give each set a database of its own.",
+            id="pubsub.W013",
+        )
+    ]
 
 
 def _check_handlers(alias: str) -> list[CheckMessage]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.core import checks
 from django.db import connection, connections, transaction
 from django.db.migrations.executor import MigrationExecutor
@@ -181,6 +182,12 @@ def test_a_database_of_another_kind_is_reported_with_the_cure(sqlite: str) -> No
 
 
 @on_both
+def test_it_is_reported_once_and_not_of_each_comment(sqlite: str) -> None:
+    found = checks.run_checks(app_configs=[apps.get_app_config("pubsub")], databases=[sqlite])
+    assert [message.id for message in found] == ["pubsub.W012"]
+
+
+@on_both
 def test_migrating_it_makes_nothing_there_and_goes_back(sqlite: str) -> None:
     migrated = [("pubsub", "0001_initial")]
     MigrationExecutor(connections[sqlite]).migrate(migrated)
@@ -214,3 +221,15 @@ def test_where_it_was_installed_over_this_one_the_error_says_so(tmp_path: Path) 
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert "another package of the import name pubsub, such as PyPubSub, was installed over it" in ran.stderr
+
+
+def test_a_second_set_of_tables_in_another_schema_is_reported(registry: Registry) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA tenant CREATE TABLE log_sequencer ()")
+    try:
+        (message,) = check_database(databases=["default"])
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP SCHEMA tenant CASCADE")
+    assert (message.id, message.level) == ("pubsub.W013", checks.WARNING)
+    assert message.msg == 'Database "default" has another set of pubsub\'s tables, in the schema tenant.'

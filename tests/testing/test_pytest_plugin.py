@@ -85,7 +85,8 @@ def test_a_project_whose_tests_run_no_migrations_gets_the_tables_all_the_same(
     shop.runpytest_subprocess("-q", "--create-db", option).assert_outcomes(passed=1)
 
 
-def test_a_second_database_may_be_of_another_kind(shop: pytest.Pytester) -> None:
+@pytest.mark.parametrize("migrations", ["--migrations", "--nomigrations"])
+def test_a_second_database_may_be_of_another_kind(shop: pytest.Pytester, migrations: str) -> None:
     with (shop.path / "settings.py").open("a") as settings:
         settings.write('DATABASES["second"] = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}')
     tables = """
@@ -98,4 +99,4 @@ def test_there_is_nothing_of_it_there():
     assert "shop_order" in tables and "outbox_topics" not in tables
 """
     shop.makepyfile(test_shop=PUBLISHES, test_second=tables)
-    shop.runpytest_subprocess("-q", "--create-db").assert_outcomes(passed=2)
+    shop.runpytest_subprocess("-q", "--create-db", migrations).assert_outcomes(passed=2)
