@@ -8,6 +8,8 @@ from typing import TypeVar
 
 from django.utils import timezone
 
+from pubsub import topic_options
+
 T = TypeVar("T")
 
 
@@ -26,35 +28,20 @@ def whole_number(at_least: int) -> Callable[[str], int]:
     return parse
 
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_SIZES = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+def _argument(parse: Callable[[str], T]) -> Callable[[str], T]:
+    def parse_argument(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from error
+
+    return parse_argument
 
 
-def duration(text: str) -> dt.timedelta:
-    """A type for argparse: numbers with units.
-
-    >>> duration("1d12h")
-    datetime.timedelta(days=1, seconds=43200)
-    """
-    parts = re.fullmatch(r"(?:\d+[smhdw])+", text.strip().lower())
-    if not parts:
-        raise ArgumentTypeError(f"expected a duration such as 90s, 15m, 12h, 7d, 2w or 1d12h, got {text!r}")
-    try:
-        return dt.timedelta(seconds=sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", parts[0])))
-    except OverflowError as error:
-        raise ArgumentTypeError(f"{text!r} is too long") from error
-
-
-def size(text: str) -> int:
-    """A type for argparse: bytes, with an optional unit.
-
-    >>> size("2GB"), size("64MiB"), size("500")
-    (2000000000, 67108864, 500)
-    """
-    parts = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
-    if not parts or parts[2] not in _SIZES or int(parts[1]) < 1:
-        raise ArgumentTypeError(f"expected a number of bytes such as 500000000, 500MB or 2GiB, got {text!r}")
-    return int(parts[1]) * _SIZES[parts[2]]
+duration = _argument(topic_options.duration)
+"""A type for argparse: numbers with units."""
+size = _argument(topic_options.size)
+"""A type for argparse: bytes, with an optional unit."""
 
 
 def or_none(parse: Callable[[str], T]) -> Callable[[str], T | None]:

@@ -3,12 +3,14 @@
 Run by any Python ≥ 3.11, with nothing installed yet.
 """
 
+import errno
 import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,6 +111,13 @@ def one_at_a_time() -> Iterator[None]:
         os.close(folder)
 
 
+def cure(message: str) -> str:
+    """Return what to do about pip's message."""
+    if os.strerror(errno.ENOSPC) in message:
+        return f"The disk of {VENV}, or the one of {tempfile.gettempdir()}, is full: make room, or set TMPDIR."
+    return "It needs a package index: PIP_INDEX_URL, PIP_FIND_LINKS and its other settings are respected."
+
+
 def install(name: str) -> None:
     """Bring `.venv` up to the lock file; costs nothing when it is, and needs no network then."""
     if is_installed(name):
@@ -124,11 +133,12 @@ def install(name: str) -> None:
             each.unlink()
         say(f"Installing requirements/{name}.txt, {wanted.count('==')} packages (10 to 60 s, this once)")
         command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-        if subprocess.run([*command, "--require-hashes", "-r", str(lock_file(name))], check=False).returncode != 0:
-            sys.exit(
-                f"pip could not install requirements/{name}.txt; its message is above. It needs a package index: "
-                "PIP_INDEX_URL, PIP_FIND_LINKS and its other settings are respected."
-            )
+        ran = subprocess.run(
+            [*command, "--require-hashes", "-r", str(lock_file(name))], stderr=subprocess.PIPE, text=True, check=False
+        )
+        print(ran.stderr, end="", file=sys.stderr)
+        if ran.returncode != 0:
+            sys.exit(f"pip could not install requirements/{name}.txt; its message is above. {cure(ran.stderr)}")
         for each, text in stamps.items():
             if agree(text, wanted):
                 each.write_text(text)

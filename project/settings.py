@@ -34,16 +34,20 @@ def converted(name: str, convert: Callable[[str], Any]) -> Any:
 
 
 def secret_key() -> str:
-    """Return SECRET_KEY. For development a random one is made, and kept, so that no one is logged out by a restart."""
+    """Return SECRET_KEY. For development a random one is made, and kept, so that no one is logged out by a restart.
+
+    What was kept serves without DEBUG as well, so that commands run beside a demo, and after it. ALLOWED_HOSTS is empty
+    then: a web server needs more.
+    """
     # Not through env(): there a value that starts with "$", as random ones do, names another variable.
     if given := os.environ.get("SECRET_KEY"):
         return given
-    if not DEBUG:
+    kept = LOCAL / "secret_key"
+    if not DEBUG and not kept.exists():
         raise ImproperlyConfigured(
             "SECRET_KEY isn't set, and DEBUG is off. Set SECRET_KEY to 50 or more random characters, for instance from "
             "`python -c 'import secrets; print(secrets.token_urlsafe(50))'`; for development set DEBUG=true instead."
         )
-    kept = LOCAL / "secret_key"
     if not kept.exists():
         LOCAL.mkdir(exist_ok=True)
         fresh = LOCAL / f"secret_key.{os.getpid()}"

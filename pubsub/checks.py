@@ -1,10 +1,12 @@
 """What `manage.py check` says about this app."""
 
+import importlib.metadata
 import importlib.util
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Info, Warning
 from django.db import connections, router
@@ -44,7 +46,7 @@ def check_settings(**kwargs: Any) -> list[CheckMessage]:
         if conf().redact:
             import_string(conf().redact)
     except InvalidSetting as error:
-        found.append(Error(str(error), id="pubsub.E002"))
+        found += [Error(fault, id="pubsub.E002") for fault in error.args]
     except ImportError as error:
         found.append(Error(f'PUBSUB["redact"] must name a function: {error}.', id="pubsub.E004"))
     if given.get("tracing") is True:
@@ -100,6 +102,50 @@ def _sign_of_pooler(config: Mapping[str, Any]) -> str:
     return ""
 
 
+def check_import_name(**kwargs: Any) -> list[CheckMessage]:
+    """Both packages have files in a folder of the same name, of which the one installed last has overwritten some."""
+    try:
+        importlib.metadata.distribution("PyPubSub")
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    return [
+        Error(
+            "PyPubSub is installed beside django-outbox-pubsub, and the import name of both is pubsub.",
+            hint="One has overwritten files of the other. Uninstall both, then install django-outbox-pubsub alone.",
+            id="pubsub.E011",
+        )
+    ]
+
+
+def check_vendors(**kwargs: Any) -> list[CheckMessage]:
+    """Databases that are to have the tables, and cannot. Where events are published to, that is an error."""
+    home = router.db_for_write(apps.get_model("pubsub", "OutboxMessage"))
+    return [
+        (Error if alias == home else Warning)(
+            f'pubsub needs PostgreSQL, and database "{alias}" is {connections[alias].vendor}.',
+            hint=f'Keep the app out of "{alias}" by a database router whose allow_migrate() returns False for the app '
+            f'label "pubsub" there. Its migrations make nothing in that database.',
+            id="pubsub.E012" if alias == home else "pubsub.W012",
+        )
+        for alias in connections
+        if connections[alias].vendor not in ("postgresql", "unknown")
+        and router.allow_migrate(alias, "pubsub", model_name="outboxmessage")
+    ]
+
+
+def check_tenants(**kwargs: Any) -> list[CheckMessage]:
+    """django-tenants changes the search path of a connection; a process remembers topics by database, not by schema."""
+    if "pubsub" not in getattr(settings, "TENANT_APPS", ()):
+        return []
+    return [
+        Error(
+            "pubsub is in TENANT_APPS, and a database alias has one set of its tables.",
+            hint="Move it to SHARED_APPS, and publish with host_id=connection.schema_name; see docs/publishing.md.",
+            id="pubsub.E013",
+        )
+    ]
+
+
 def check_engines(**kwargs: Any) -> list[CheckMessage]:
     """What `check --deploy` says of an engine that costs round trips, and leaves less to refuse what handlers do."""
     return [
@@ -134,6 +180,7 @@ def check_database(*, databases: Sequence[str] | None = None, **kwargs: Any) -> 
             )
         if router.allow_migrate(alias, "pubsub", model_name="outboxmessage"):
             found += _check_listening(alias)
+            found += _check_schemas(alias)
             found += _check_handlers(alias)
     return found
 
@@ -143,6 +190,26 @@ def _check_listening(alias: str) -> list[CheckMessage]:
         if can_listen(connection):
             return []
     return [Warning(f'Database "{alias}" is behind a transaction pooler.', hint=_POOLER_HINT, id="pubsub.W002")]
+
+
+def _check_schemas(alias: str) -> list[CheckMessage]:
+    """Consumers elect their leader by a lock of the database, and it numbers what is in its own schema."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(
+            "SELECT nspname FROM pg_class JOIN pg_namespace AS schema ON schema.oid = relnamespace "
+            "WHERE relname = 'log_sequencer' AND relkind = 'r' AND nspname <> current_schema() ORDER BY 1"
+        )
+        schemas = [schema for (schema,) in cursor.fetchall()]
+    if not schemas:
+        return []
+    return [
+        Warning(
+            f'Database "{alias}" has another set of pubsub\'s tables, in the schema {", ".join(schemas)}.',
+            hint="While the consumers of one are busy, events of the other wait. Keep one set for all, and tell "
+            "tenants apart by host_id; or give each set a database of its own.",
+            id="pubsub.W013",
+        )
+    ]
 
 
 def _check_handlers(alias: str) -> list[CheckMessage]:

@@ -7,7 +7,7 @@
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -99,38 +99,45 @@ class Settings:
     """Further configuration of Spark, such as {"spark.executor.memory": "4g"}; overrides our own choices."""
 
     def __post_init__(self) -> None:
+        faults = [*self._faults()]
+        topics = {}
+        for name, options in self.topics.items() if _is_mapping_of_mappings(self.topics) else ():
+            try:
+                topics[name] = checked(name, with_new_names(name, options))
+            except InvalidTopic as error:
+                faults.append(f'PUBSUB["topics"]: {error}')
+        if faults:
+            raise InvalidSetting(*faults)
+        object.__setattr__(self, "topics", topics)
+
+    def _faults(self) -> Iterator[str]:
         for name in WHOLE_NUMBERS:
             value, least = getattr(self, name), 0 if name in MAY_BE_ZERO else 1
             if name == "dead_after_silence_s" and value is None:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise InvalidSetting(f'PUBSUB["{name}"] must be a whole number of at least {least}, not {value!r}.')
+                yield f'PUBSUB["{name}"] must be a whole number of at least {least}, not {value!r}.'
         for name in ("tracing", "short_way"):
             if not isinstance(getattr(self, name), bool):
-                raise InvalidSetting(f'PUBSUB["{name}"] must be True or False, not {getattr(self, name)!r}.')
-        self._check_topics()
-        if self.unknown_topic not in ("refuse", "create"):
-            raise InvalidSetting(f'PUBSUB["unknown_topic"] must be "refuse" or "create", not {self.unknown_topic!r}.')
-        if isinstance(self.redact_paths, str) or not all(
-            isinstance(path, str) and all(path.split(".")) for path in self.redact_paths
-        ):
-            raise InvalidSetting(
-                f'PUBSUB["redact_paths"] must be a list of paths such as "customer.email", not {self.redact_paths!r}.'
-            )
-
-    def _check_topics(self) -> None:
-        if not isinstance(self.topics, Mapping) or not all(
-            isinstance(given, Mapping) for given in self.topics.values()
-        ):
-            raise InvalidSetting(
+                yield f'PUBSUB["{name}"] must be True or False, not {getattr(self, name)!r}.'
+        if not _is_mapping_of_mappings(self.topics):
+            yield (
                 f'PUBSUB["topics"] must be a dict such as {{"orders.events": {{"partitions": 8}}}}, not '
                 f"{self.topics!r}."
             )
-        try:
-            topics = {name: checked(name, with_new_names(name, options)) for name, options in self.topics.items()}
-        except InvalidTopic as error:
-            raise InvalidSetting(f'PUBSUB["topics"]: {error}') from error
-        object.__setattr__(self, "topics", topics)
+        if self.unknown_topic not in ("refuse", "create"):
+            yield f'PUBSUB["unknown_topic"] must be "refuse" or "create", not {self.unknown_topic!r}.'
+        paths = self.redact_paths
+        if (
+            isinstance(paths, str)
+            or not isinstance(paths, Iterable)
+            or not all(isinstance(path, str) and all(path.split(".")) for path in paths)
+        ):
+            yield f'PUBSUB["redact_paths"] must be a list of paths such as "customer.email", not {paths!r}.'
+
+
+def _is_mapping_of_mappings(given: Any) -> bool:
+    return isinstance(given, Mapping) and all(isinstance(options, Mapping) for options in given.values())
 
 
 WHOLE_NUMBERS = [option.name for option in fields(Settings) if option.type in (int, int | None)]
@@ -142,6 +149,8 @@ KNOWN = frozenset(option.name for option in fields(Settings))
 def conf() -> Settings:
     """The settings in force. Unknown keys, and former names, are left to the system check."""
     given = getattr(settings, "PUBSUB", {})
+    if not isinstance(given, Mapping):
+        raise InvalidSetting(f"PUBSUB must be a dict, not {type(given).__name__}.")
     for old, new in RENAMED.items():
         if old in given and new in given:
             raise InvalidSetting(

@@ -54,7 +54,10 @@ class InvalidSubscription(PubSubError):
 
 
 class InvalidSetting(PubSubError):
-    """A setting in PUBSUB has a value that cannot work."""
+    """Settings in PUBSUB have values that cannot work. Each argument is about one of them."""
+
+    def __str__(self) -> str:
+        return "\n".join(self.args)
 
 
 class NotHandled(PubSubError):

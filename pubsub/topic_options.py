@@ -1,8 +1,10 @@
 """The options of a topic: one list for the settings, the commands and the admin."""
 
 import datetime as dt
+import re
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from django.utils.functional import Promise
@@ -13,6 +15,37 @@ from .errors import InvalidTopic
 from .suggest import hint
 
 NO_TIME = dt.timedelta(0)
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_SIZES = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+def duration(text: str) -> dt.timedelta:
+    """A duration written as numbers with units, or a ValueError that says how one is written.
+
+    >>> duration("1d12h")
+    datetime.timedelta(days=1, seconds=43200)
+    """
+    parts = re.fullmatch(r"(?:\d+[smhdw])+", text.strip().lower())
+    if not parts:
+        raise ValueError(_("expected a duration such as 90s, 15m, 12h, 7d, 2w or 1d12h, got %(text)r") % {"text": text})
+    try:
+        return dt.timedelta(seconds=sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", parts[0])))
+    except OverflowError as error:
+        raise ValueError(_("%(text)r is too long") % {"text": text}) from error
+
+
+def size(text: str) -> int:
+    """A number of bytes, with a unit or without, or a ValueError that says how one is written.
+
+    >>> size("2GB"), size("64MiB"), size("500")
+    (2000000000, 67108864, 500)
+    """
+    parts = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    if not parts or parts[2] not in _SIZES or int(parts[1]) < 1:
+        raise ValueError(_("expected a number of bytes such as 500MB or 2GiB, got %(text)r") % {"text": text})
+    return int(parts[1]) * _SIZES[parts[2]]
 
 
 def _whole_number(value: Any) -> bool:
@@ -33,16 +66,19 @@ def _limit(value: Any) -> bool:
 
 OPTIONS: dict[str, tuple[Callable[[Any], bool], str | Promise]] = {
     "partitions": (_partitions, gettext_lazy("a whole number of at least 1")),
-    "retention": (_duration, gettext_lazy("a timedelta that is not negative, such as timedelta(days=7)")),
+    "retention": (_duration, gettext_lazy('a timedelta that is not negative, or a text such as "7d" or "36h"')),
     "semantics": (("PUB_SUB", "QUEUE").__contains__, gettext_lazy('"PUB_SUB" or "QUEUE"')),
     "zero_subscribers": (("keep", "refuse").__contains__, gettext_lazy('"keep" or "refuse"')),
-    "max_age": (_limit, gettext_lazy("a timedelta above zero, or None")),
+    "max_age": (_limit, gettext_lazy('a timedelta above zero, a text such as "7d" or "36h", or None')),
     "max_bytes": (
         lambda value: value is None or _whole_number(value),
-        gettext_lazy("a whole number of at least 1, or None"),
+        gettext_lazy('a whole number of at least 1, a text such as "500MB" or "2GiB", or None'),
     ),
 }
 """Each option, how to recognise a valid value, and what to say about an invalid one."""
+
+TEXTS: dict[str, Callable[[str], Any]] = {"retention": duration, "max_age": duration, "max_bytes": size}
+"""What the texts mean that commands, and settings from the environment, have for values."""
 
 RENAMED = {"total_partitions": "partitions"}
 """Former names of options, and of settings. They still work, and are reported as deprecated."""
@@ -76,6 +112,8 @@ def checked(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
     >>> checked("orders.events", {"partitions": 4})
     {'partitions': 4}
+    >>> checked("orders.events", {"retention": "36h"})
+    {'retention': datetime.timedelta(days=1, seconds=43200)}
     >>> checked("orders.events", {"partition": 4})
     Traceback (most recent call last):
     pubsub.errors.InvalidTopic: Topic "orders.events" has no option "partition". Did you mean "partitions"?
@@ -91,7 +129,10 @@ def checked(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
                 % {"topic": name, "option": option, "hint": hint(option, OPTIONS)}
             )
         can_work, expected = OPTIONS[option]
-        if not can_work(value):
+        if option in TEXTS and isinstance(value, str):
+            with suppress(ValueError):
+                options[option] = TEXTS[option](value)
+        if not can_work(options[option]):
             raise InvalidTopic(
                 _('%(option)s of topic "%(topic)s" must be %(expected)s, not %(value)r.')
                 % {"option": option, "topic": name, "expected": expected, "value": value}

@@ -1,16 +1,33 @@
 """System checks: what settings and the database have to say, before anything goes wrong."""
 
+import shutil
+import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.core import checks
-from django.db import connection, connections
+from django.db import connection, connections, transaction
+from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import load_backend
 from django.test import override_settings
 
+import pubsub
 from pubsub import checks as module
-from pubsub.checks import check_database, check_engines, check_poolers, check_settings
+from pubsub import publish
+from pubsub.checks import (
+    check_database,
+    check_engines,
+    check_import_name,
+    check_poolers,
+    check_settings,
+    check_tenants,
+    check_vendors,
+)
+from pubsub.errors import WrongDatabase
 from pubsub.subscriptions.declare import Registry
 from tests.handlers import Recorder, declare
 
@@ -123,3 +140,96 @@ def test_tracing_without_its_extra_is_an_error_that_says_what_to_install(monkeyp
     assert "pip install 'django-outbox-pubsub[otel]'" in str(message.hint)
     with override_settings(PUBSUB={}):
         assert check_settings() == []
+
+
+@pytest.fixture
+def sqlite(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A second database that is no PostgreSQL."""
+    known = {**connection.settings_dict, "ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:", "OPTIONS": {}}
+    before, lite = connections["other"], load_backend(known["ENGINE"]).DatabaseWrapper(known, "other")
+    connections["other"] = lite
+    yield "other"
+    lite.close()
+    connections["other"] = before
+
+
+on_both = pytest.mark.django_db(transaction=True, databases=["default", "other"])
+
+
+class ToSqlite:
+    def db_for_write(self, model: Any, **hints: Any) -> str:
+        return "other"
+
+
+class NotToSqlite:
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
+        return False if (db, app_label) == ("other", "pubsub") else None
+
+
+@on_both
+def test_a_database_of_another_kind_is_reported_with_the_cure(sqlite: str) -> None:
+    (message,) = check_vendors()
+    assert (message.id, message.level) == ("pubsub.W012", checks.WARNING)
+    assert message.msg == 'pubsub needs PostgreSQL, and database "other" is sqlite.'
+    assert 'Keep the app out of "other" by a database router' in str(message.hint)
+    with override_settings(DATABASE_ROUTERS=[ToSqlite()]):
+        (message,) = check_vendors()
+        assert (message.id, message.level) == ("pubsub.E012", checks.ERROR)
+        with pytest.raises(WrongDatabase, match='database "other" is sqlite'), transaction.atomic(using="other"):
+            publish("default", 1)
+    with override_settings(DATABASE_ROUTERS=[NotToSqlite()]):
+        assert check_vendors() == []
+
+
+@on_both
+def test_it_is_reported_once_and_not_of_each_comment(sqlite: str) -> None:
+    found = checks.run_checks(app_configs=[apps.get_app_config("pubsub")], databases=[sqlite])
+    assert [message.id for message in found] == ["pubsub.W012"]
+
+
+@on_both
+def test_migrating_it_makes_nothing_there_and_goes_back(sqlite: str) -> None:
+    migrated = [("pubsub", "0001_initial")]
+    MigrationExecutor(connections[sqlite]).migrate(migrated)
+    assert connections[sqlite].introspection.table_names() == ["django_migrations"]
+    MigrationExecutor(connections[sqlite]).migrate([("pubsub", None)])
+
+
+def test_tenants_by_schema_are_refused() -> None:
+    assert check_tenants() == []
+    with override_settings(TENANT_APPS=["shop", "pubsub"]):
+        (message,) = check_tenants()
+    assert (message.id, message.level) == ("pubsub.E013", checks.ERROR)
+    assert "Move it to SHARED_APPS" in str(message.hint)
+
+
+def test_a_package_of_the_same_import_name_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_import_name() == []
+    (tmp_path / "PyPubSub-4.0.3.dist-info").mkdir()
+    (tmp_path / "PyPubSub-4.0.3.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: PyPubSub\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (message,) = check_import_name()
+    assert (message.id, message.level) == ("pubsub.E011", checks.ERROR)
+    assert "Uninstall both" in str(message.hint)
+
+
+def test_where_it_was_installed_over_this_one_the_error_says_so(tmp_path: Path) -> None:
+    shutil.copytree(Path(pubsub.__file__).parent, tmp_path / "pubsub", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "pubsub" / "__init__.py").write_text('"""Publish-subscribe for Python objects."""\n')
+    code = (
+        "from django.conf import settings; settings.configure(INSTALLED_APPS=['pubsub']); import django; django.setup()"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert "another package of the import name pubsub, such as PyPubSub, was installed over it" in ran.stderr
+
+
+def test_a_second_set_of_tables_in_another_schema_is_reported(registry: Registry) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA tenant CREATE TABLE log_sequencer ()")
+    try:
+        (message,) = check_database(databases=["default"])
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP SCHEMA tenant CASCADE")
+    assert (message.id, message.level) == ("pubsub.W013", checks.WARNING)
+    assert message.msg == 'Database "default" has another set of pubsub\'s tables, in the schema tenant.'

@@ -1,5 +1,9 @@
 """PUBSUB: defaults, checks, and what happens to a slip of the pen."""
 
+import datetime as dt
+import subprocess
+import sys
+
 import pytest
 from django.core import checks
 from django.test import override_settings
@@ -67,6 +71,41 @@ def test_a_setting_given_by_both_names_is_an_error(given: dict[str, object]) -> 
 def test_pubsub_must_be_a_dict() -> None:
     with override_settings(PUBSUB=["batch_size"]):
         assert [found.id for found in check_settings()] == ["pubsub.E001"]
+        with pytest.raises(InvalidSetting, match="PUBSUB must be a dict, not list"):
+            conf()
+
+
+def test_a_pubsub_that_is_no_dict_lets_django_start_so_that_the_check_can_tell() -> None:
+    code = (
+        "import django; from django.conf import settings; from django.core.management import call_command\n"
+        "settings.configure(INSTALLED_APPS=['pubsub'], PUBSUB=['x']); django.setup(); call_command('check')"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "(pubsub.E001) PUBSUB must be a dict, not list." in ran.stderr
+
+
+def test_all_faults_are_reported() -> None:
+    topics = {"no spaces please": {"partitions": 0}, "fine": {}, "orders": {"retention": "7 days"}}
+    given = {"batch_size": 0, "tracing": "yes", "redact_paths": 5, "topics": {"a": {"retention": "7 days"}, **topics}}
+    with override_settings(PUBSUB=given):
+        told = [str(found.msg) for found in check_settings()]
+        assert [found.id for found in check_settings()] == ["pubsub.E002"] * 6
+        with pytest.raises(InvalidSetting) as raised:
+            conf()
+    assert str(raised.value).split("\n") == told
+    for part in ('"batch_size"', '"tracing"', '"redact_paths"', 'topic "a"', "no spaces", 'topic "orders"'):
+        assert any(part in message for message in told), part
+
+
+def test_topics_take_the_texts_that_commands_take() -> None:
+    given = {"retention": "30d", "max_age": "1d12h", "max_bytes": "2GB"}
+    with override_settings(PUBSUB={"topics": {"orders": given}}):
+        assert conf().topics["orders"] == {
+            "retention": dt.timedelta(days=30),
+            "max_age": dt.timedelta(days=1, hours=12),
+            "max_bytes": 2 * 10**9,
+        }
+        assert check_settings() == []
 
 
 def test_the_checks_are_registered_and_find_nothing_here() -> None:

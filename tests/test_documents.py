@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 import shlex
@@ -97,6 +98,17 @@ def test_every_setting_is_in_the_list_with_its_default() -> None:
     assert listed.keys() == KNOWN
     for name, default in listed.items():
         assert getattr(Settings(), name) == eval(default), name
+
+
+def test_every_option_of_a_subscription_is_in_the_list_with_its_default() -> None:
+    page = (CHECKOUT / "docs" / "consuming.md").read_text()
+    _, _, section = page.partition("## Options")
+    listed = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", section.partition("## ")[0], re.MULTILINE))
+    options = [option for option in inspect.signature(pubsub.subscribe).parameters.values() if option.name != "topic"]
+    assert list(listed) == [option.name for option in options]
+    for option in options:
+        required = option.default is inspect.Parameter.empty
+        assert listed[option.name] == "–" if required else eval(listed[option.name].strip("`")) == option.default
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -1,6 +1,7 @@
 """The schema installs as an ordinary role, beside whatever else is there, and goes without leaving anything."""
 
 import datetime as dt
+import json
 import os
 import re
 from contextlib import contextmanager
@@ -8,15 +9,19 @@ from contextlib import contextmanager
 import pytest
 from django.core.management import call_command
 from django.db import connection, transaction
+from django.db.migrations.executor import MigrationExecutor
+from django.db.models import Sum
 from django.test import override_settings
+from django.utils import timezone
 
 from pubsub import listen, publish
 from pubsub.control import create_topic
 from pubsub.db.connections import dedicated_connection
-from pubsub.models import DeadLetter, DedupKey, Sequencer, Topic
+from pubsub.errors import UnknownTopic
+from pubsub.models import ConsumerLag, DeadLetter, DedupKey, LogView, OutboxMessage, Sequencer, Topic
 from pubsub.sequencing.sequencer import sequence
 from pubsub.subscriptions.declare import Declaration
-from pubsub.topics.registry import forget_ids
+from pubsub.topics.registry import create_topics, forget_ids
 from pubsub.worker.worker import Worker
 from tests.sessions import connected_to
 
@@ -180,3 +185,65 @@ def test_publishing_works_after_a_flush():
     assert list(Topic.objects.filter(pk=1).values_list("name", flat=True)) == ["default"]
     assert_that_events_arrive()
     assert Topic.objects.create(name="made.by.hand").pk > 1
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_topics_are_there_for_migrations_that_come_before_the_end_of_migrate():
+    with override_settings(PUBSUB={"topics": {"orders.migrated": {"partitions": 3}, "orders.events": {}}}):
+        MigrationExecutor(connection).migrate([("pubsub", "0001_initial")])  # and nothing of what follows migrations
+        create_topics(connection, {"orders.first": {}})  # as PublishRowChanges does
+        with transaction.atomic():
+            publish("orders.migrated", 1)
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("INSERT INTO outbox_topics (name) VALUES ('by.hand')")
+        with transaction.atomic():
+            publish("default", 2)
+        with transaction.atomic(), pytest.raises(UnknownTopic, match=r'no topic "orders\.event"'):
+            publish("orders.event", 3)
+        migrate()
+        assert Topic.objects.get(pk=1).name == "default"
+        assert Topic.objects.get(name="orders.migrated").total_partitions == 3
+        assert set(Topic.objects.values_list("name", flat=True)) == {
+            *("default", "orders.first", "orders.migrated", "by.hand", "orders.events")
+        }
+    found = OutboxMessage.objects.order_by("id").values_list("topic__name", "payload")
+    assert list(found) == [("orders.migrated", 1), ("default", 2)]
+
+
+def test_a_role_that_may_not_create_topics_learns_that_there_is_none(role):
+    with connection.cursor() as cursor:
+        cursor.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {ROLE}")
+    to_be_made = {"topics": {"orders.new": {}}}
+    with (
+        connected_with(USER=ROLE, PASSWORD="ordinary"),
+        override_settings(PUBSUB=to_be_made),
+        transaction.atomic(),
+        pytest.raises(UnknownTopic, match=r'no topic "orders\.new".*created by `migrate`'),
+    ):
+        publish("orders.new", 1)
+
+
+def test_a_dump_of_the_whole_site_can_be_loaded(tmp_path):
+    def handle(event):
+        if event.payload == "fail":
+            raise ValueError("as it should")
+
+    reader = Declaration(topic="default", group="readers", handler=handle, start="earliest")
+    for payload in ("first", "fail"):
+        with transaction.atomic():
+            publish("default", {"n": payload} if payload == "first" else payload, key="k")
+    Worker([reader], using="default", drain=True).run()
+    with transaction.atomic():
+        publish("default", "not numbered yet", key="k")
+        publish("default", "later", deliver_at=timezone.now() + dt.timedelta(days=1), dedup_key="once")
+    dump = tmp_path / "site.json"
+    call_command("dumpdata", exclude=["contenttypes", "auth.permission"], output=str(dump), verbosity=0)
+    assert {row["model"] for row in json.loads(dump.read_text())}.isdisjoint({"pubsub.logview", "pubsub.consumerlag"})
+    call_command("flush", interactive=False, verbosity=0)
+    call_command("loaddata", str(dump), verbosity=0)
+    assert list(DeadLetter.objects.values_list("payload", flat=True)) == ["fail"]
+    assert list(LogView.objects.order_by("c_offset").values_list("payload", flat=True)) == [{"n": "first"}, "fail"]
+    Worker([reader], using="default", drain=True).run()
+    log = LogView.objects.order_by("c_offset").values_list("c_offset", "payload")
+    assert list(log) == [(1, {"n": "first"}), (2, "fail"), (3, "not numbered yet")]
+    assert ConsumerLag.objects.aggregate(lag=Sum("lag"))["lag"] == 0

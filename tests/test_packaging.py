@@ -1,8 +1,10 @@
 """What others install: one package, whole, that works in a project which has never heard of this repository."""
 
 import os
+import re
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -79,6 +81,17 @@ def test_the_wheel_holds_one_package_with_everything_in_it(wheel: Path) -> None:
         "Requires-Dist: django>=5.2",
         "Requires-Dist: psycopg<3.4,>=3.3.6",
     ]
+
+
+def test_on_an_index_the_readme_has_no_link_that_leads_nowhere(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as files:
+        metadata = files.read(next(name for name in files.namelist() if name.endswith("METADATA"))).decode()
+    _, _, page = metadata.partition("\n\n")
+    assert re.findall(r"\]\((?!https?://)[^)]*\)", page) == []
+    assert "how it works, the tables and the glossary" in page
+    (source,) = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(source) as files:
+        assert any(name.endswith("/docs/ordering.md") for name in files.getnames())
 
 
 @pytest.mark.django_db(transaction=True)

@@ -1,4 +1,4 @@
-"""Consumer groups: list, pause, resume, cancel, move and remove them, and list their members."""
+"""Consumer groups: list, create, pause, resume, cancel, move and remove them, and list their members."""
 
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -13,6 +13,8 @@ from pubsub.management.operator_command import OperatorCommand
 from pubsub.management.tables import seconds, table, terminal_width
 from pubsub.models import Member
 from pubsub.monitoring.status import GroupStatus, SystemStatus, status
+from pubsub.subscriptions.declare import registry
+from pubsub.subscriptions.register import register_subscription
 from pubsub.topics.registry import unknown_topic
 
 TEXTS = {
@@ -36,6 +38,9 @@ class Command(OperatorCommand):
         parts = actions.add_parser("members", help="the processes that handle a group's events")
         self._add_group(parts)
         self.add_reading_arguments(parts)
+        parts = actions.add_parser("create", help="subscribe it as its handlers are declared, before any consumer runs")
+        self._add_group(parts)
+        self.add_changing_arguments(parts)
         for action, text in TEXTS.items():
             parts = actions.add_parser(action, help=text)
             self._add_group(parts)
@@ -116,6 +121,13 @@ class Command(OperatorCommand):
             ],
             lines,
         )
+
+    def create(self, group: str, topic: str | None = None, **options: Any) -> None:
+        declarations = registry.select([topic] if topic else [], [group])
+        with self.changing(options) as who:
+            made = [new for declared in declarations for new in register_subscription(declared, **who)]
+        lines = [f"{new}." for new in made] or [f'Group "{group}" is subscribed already, as declared.']
+        self.report(options, [vars(new) for new in made], lines)
 
     def pause(self, **options: Any) -> None:
         self._change_status(control.pause, **options)

@@ -109,7 +109,7 @@ class Command(BaseCommand):
             self.consume(**options)
 
     def consume(self, **options: Any) -> None:
-        check_database(options["database"], waits=True)
+        check_database(options["database"], waits=not options["drain"])
         worker = self.make_worker(**options)
         groups = sorted({declared.group for declared in worker.declared})
         # Under --reload this is not the main thread, and the reloader itself handles Ctrl-C.

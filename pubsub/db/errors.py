@@ -8,6 +8,9 @@ from pubsub.errors import PubSubError
 LOCK_NOT_AVAILABLE = "55P03"
 """The SQLSTATE of a lock that NOWAIT or lock_timeout gave up."""
 
+INSUFFICIENT_PRIVILEGE = "42501"
+"""The SQLSTATE of what the role may not do."""
+
 TRANSIENT_STATES = ("08", "40", "53", "57", "58", "25006", LOCK_NOT_AVAILABLE)
 """SQLSTATEs, or classes of them: connection, serialization and deadlock, resources, operator intervention, system
 error, a server that has become read-only, a lock that was not to be had."""

@@ -20,6 +20,33 @@ def read_committed(using: str) -> Iterator[Any]:
         yield cursor
 
 
+def is_in_transaction(connection: Any) -> bool:
+    """Whether the application has a transaction open. The one that Django puts around a test is not its own.
+
+    >>> from django.db import connection
+    >>> with transaction.atomic():
+    ...     is_in_transaction(connection)
+    True
+    """
+    if not connection.in_atomic_block:
+        return not connection.get_autocommit()
+    # Blocks of a test are the outermost ones. Without autocommit, a transaction is open in production as well.
+    return not connection.atomic_blocks[-1]._from_testcase or not connection.commit_on_exit
+
+
+def as_around_a_test(using: str) -> transaction.Atomic:
+    """An atomic block in which code sees what it sees outside any: it can be undone, and counts as no transaction.
+
+    >>> from django.db import connection
+    >>> with as_around_a_test("default"):
+    ...     is_in_transaction(connection)
+    False
+    """
+    block = transaction.atomic(using=using)
+    block._from_testcase = True  # type: ignore[attr-defined]
+    return block
+
+
 _PLAIN = "SELECT set_config('jit', 'off', true), set_config('max_parallel_workers_per_gather', '0', true)"
 
 

@@ -17,7 +17,7 @@ from pubsub.models.fields import (
     TransactionUUID,
 )
 
-from ._sql_files import run_sql_file
+from ._sql_files import OnPostgreSQL, run_sql_file
 
 
 def message_content() -> "list[tuple[str, models.Field[Any, Any]]]":
@@ -92,7 +92,7 @@ def texts_fit(name: str) -> models.CheckConstraint:
     return models.CheckConstraint(condition=LessThanOrEqual(texts, 2000), name=name)
 
 
-class Migration(migrations.Migration):
+class Migration(OnPostgreSQL):
     initial = True
 
     dependencies = []
@@ -201,6 +201,8 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        # Number 1 is the default topic's, whichever is created first; TRUNCATE … RESTART IDENTITY keeps to it as well.
+        migrations.RunSQL("ALTER TABLE outbox_topics ALTER COLUMN id SET START WITH 2 RESTART", migrations.RunSQL.noop),
         migrations.CreateModel(
             name="Resize",
             fields=[

@@ -6,6 +6,7 @@ that old and new code run side by side during a deploy.
 
 import re
 from pathlib import Path
+from typing import Any
 
 from django.db import migrations
 from django.db.migrations.operations.base import Operation
@@ -21,3 +22,17 @@ def run_sql_file(name: str, *state_operations: Operation) -> migrations.RunSQL:
     created = _CREATED.findall(text)
     drops = "\n".join(f"DROP {kind} {relation};" for kind, relation in reversed(created))
     return migrations.RunSQL(text, drops or migrations.RunSQL.noop, state_operations=state_operations)
+
+
+class OnPostgreSQL(migrations.Migration):
+    """Makes nothing in a database of another kind. A check says there that a router should keep the app out of it."""
+
+    def apply(self, project_state: Any, schema_editor: Any, collect_sql: bool = False) -> Any:
+        if schema_editor.connection.vendor == "postgresql":
+            return super().apply(project_state, schema_editor, collect_sql)
+        return self.mutate_state(project_state, preserve=False)
+
+    def unapply(self, project_state: Any, schema_editor: Any, collect_sql: bool = False) -> Any:
+        if schema_editor.connection.vendor == "postgresql":
+            return super().unapply(project_state, schema_editor, collect_sql)
+        return project_state

@@ -5,6 +5,7 @@ from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
 from .fields import ClockTimestamp
+from .managers import NothingToDump
 from .topic import Topic
 
 
@@ -97,6 +98,9 @@ class ConsumerLag(models.Model):
     lag = models.BigIntegerField(_("events behind"))
     waiting_since = models.DateTimeField(_("waiting since"), null=True)
     updated_at = models.DateTimeField(_("moved"))
+
+    dumped = NothingToDump()
+    objects = models.Manager()
 
     class Meta:
         db_table = "consumer_lag_v"

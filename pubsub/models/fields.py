@@ -14,6 +14,13 @@ class TransactionIdField(models.Field):  # type: ignore[type-arg]
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> int | None:
         return None if value is None else int(value)
 
+    def get_prep_value(self, value: Any) -> Any:
+        # PostgreSQL casts a text to this type, and no number.
+        return str(value) if isinstance(value, int) else value
+
+    def get_placeholder(self, value: Any, compiler: Any, connection: Any) -> str:
+        return "%s::xid8"
+
 
 class SnapshotField(models.Field):  # type: ignore[type-arg]
     """Which transactions were over at some moment (``pg_snapshot``), in PostgreSQL's own notation."""

@@ -5,6 +5,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from .fields import SnapshotField
+from .managers import NothingToDump
 from .topic import Topic
 
 
@@ -150,6 +151,9 @@ class LogView(models.Model):
     payload = models.JSONField(_("payload"))
     metadata = models.JSONField(_("metadata"))
     created_at = models.DateTimeField(_("published"))
+
+    dumped = NothingToDump()
+    objects = models.Manager()
 
     class Meta:
         db_table = "outbox_log_v"

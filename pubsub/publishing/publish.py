@@ -1,5 +1,7 @@
 """Publishing: rows of the caller's own transaction. No shared lock is taken, so no publisher waits for another.
 
+There is one exception, a `dedup_key` that both give.
+
 What follows – numbering, delivery – happens after the commit, elsewhere.
 """
 
@@ -17,6 +19,7 @@ from django.db import connections, router, transaction
 from django.utils.translation import gettext as _
 
 from pubsub.db.pipeline import ask
+from pubsub.db.transactions import is_in_transaction
 from pubsub.errors import InvalidEvent, NotInTransaction, WrongDatabase
 from pubsub.events import LONGEST_TEXT
 from pubsub.signals import Publishing, around_publishing
@@ -68,10 +71,13 @@ def publish(
     """Publishes an event as part of the open transaction: both become visible together, or neither does.
 
     - ``payload``, ``metadata``: anything that Django's JSON encoder takes, UUIDs, dates and decimals included.
-    - ``key``: events of one key are handled in order; without a key, ``host_id`` (the tenant) is used.
+    - ``key``: events of one key are handled in order, unless one fails (``on_failure`` of the group decides about later
+      ones); without a key, ``host_id`` (the tenant) is used. Publish after the row was changed or locked: events of
+      transactions that overlap have the order in which they were published.
     - ``deliver_at``: no group sees the event before this time.
     - ``dedup_key``: a second event with the same key on the same topic, within ``PUBSUB["dedup_window_s"]``, is not
-      published; the first one's id is returned. Publishers of the same key wait for each other.
+      published; the first one's id is returned. Publishers of the same key wait for each other; take several keys
+      in the same order everywhere.
     - ``to_group``: only this consumer group handles the event.
 
     Returns the event's id, the same that every handler sees as ``event.id``.
@@ -165,11 +171,11 @@ def publish_on_commit(topic: str, payload: Any, *, using: str | None = None, **o
         with around_publishing(publishing):
             options["metadata"] = _with(publishing.metadata, options.get("metadata"))
             event = _checked(topic_to_publish_to(topic, connection.alias), payload, **options)
-    if connection.get_autocommit():
-        _write_alone(connection, event)
-    else:
+    if is_in_transaction(connection):
         # After the caller's commit nothing may fail any more; outside a transaction the caller gets the error.
         connection.on_commit(lambda: _write_alone(connection, event), robust=True)
+    else:
+        _write_alone(connection, event)
 
 
 async def apublish(topic: str, payload: Any, *, using: str | None = None, **options: Any) -> uuid.UUID:
@@ -216,9 +222,10 @@ def _alias(using: str | None) -> str:
 def _connection_in_transaction(using: str | None) -> Any:
     alias = _alias(using)
     connection = connections[alias]
-    if connection.in_atomic_block or not connection.get_autocommit():
+    if is_in_transaction(connection):
         return connection
-    elsewhere = [other.alias for other in connections.all(initialized_only=True) if other.in_atomic_block]
+    others = connections.all(initialized_only=True)
+    elsewhere = [other.alias for other in others if other.in_atomic_block and is_in_transaction(other)]
     if elsewhere:
         raise WrongDatabase(
             f'The open transaction is on database "{elsewhere[0]}", the event would go to "{alias}": they could not '

@@ -1,4 +1,4 @@
-"""The sequencer: it gives committed messages their offsets, in commit order. A pass is one SQL function."""
+"""The sequencer: it gives committed messages their offsets. A pass is one SQL function, which says in which order."""
 
 import logging
 import time

@@ -40,7 +40,7 @@ def listen(
 
     ::
 
-        async with pubsub.listen("orders.*", where={"payload__total__gte": 100}) as events:
+        async with pubsub.listen("orders.*", where={"payload__quantity__gte": 100}) as events:
             async for event in events:
                 print(event.topic, event.offset, event.payload)
 

@@ -59,6 +59,7 @@ class Declaration:
             raise InvalidSubscription(
                 "Delivery.AT_MOST_ONCE and retry contradict each other: a second attempt may be a second delivery."
             )
+        _check_signature(self)
         for is_generator in (inspect.isgeneratorfunction, inspect.isasyncgenfunction):
             if is_generator(self.handler) or is_generator(type(self.handler).__call__):
                 raise InvalidSubscription(
@@ -83,6 +84,23 @@ class Declaration:
     @functools.cached_property
     def is_asynchronous(self) -> bool:
         return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(type(self.handler).__call__)
+
+
+def _check_signature(declared: Declaration) -> None:
+    try:
+        signature = inspect.signature(declared.handler)
+    except ValueError:
+        return  # written in C, and not told
+    except TypeError as error:
+        raise InvalidSubscription(f"A handler must be a function, not {declared.handler!r}.") from error
+    try:
+        signature.bind(object())
+    except TypeError as error:
+        raise InvalidSubscription(
+            f"{declared.handler_name}{signature} cannot be called with one argument, "
+            f"{'the list of events' if declared.batch else 'the event'}. To subscribe a method, make an instance and "
+            f"decorate what is bound to it: subscribe(…)(instance.method)."
+        ) from error
 
 
 def _start(given: Any) -> Start | int | dt.datetime:
@@ -158,15 +176,16 @@ def subscribe(
 ) -> Callable[[H], H]:
     """Declares a function as the handler of a topic for a consumer group.
 
-    The handler is called with one :class:`~pubsub.events.Event` after another, in order within a partition. It may be
-    an ordinary function or an asynchronous one. If it raises, all events of the publisher's transaction are set aside
-    together; ``Reject`` and ``RetryLater`` decide when they are tried again.
+    The handler is called with one :class:`~pubsub.events.Event` after another, in order within a partition; behind one
+    that fails, ``on_failure`` decides. It may be an ordinary function or an asynchronous one. If it raises, all events
+    of the publisher's transaction are set aside together; ``Reject`` and ``RetryLater`` decide when they are tried
+    again.
 
     - ``topic``: a topic's name, or a pattern such as ``"orders.*"``, which includes topics that are created later.
     - ``start``: where a new group begins: a ``Start`` or its string, ``"latest"`` (with what is published from now on)
       or ``"earliest"`` (with the oldest event that is still there), a datetime or an offset. It has no effect on a
       group that exists.
-    - ``where``: lookups that an event must match, such as ``{"type": "order.created", "payload__total__gte": 100}``.
+    - ``where``: lookups that an event must match, such as ``{"type": "order.created", "payload__quantity__gte": 100}``.
       The database evaluates them; events that do not match are skipped.
     - ``delivery``: a ``Delivery`` or its string. ``TRANSACTIONAL`` calls the handler in the transaction that moves the
       group's cursor, so what it writes to this database happens exactly once. ``AT_LEAST_ONCE`` and ``AT_MOST_ONCE``

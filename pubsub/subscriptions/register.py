@@ -4,7 +4,7 @@ import datetime as dt
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import connections
@@ -35,16 +35,38 @@ def of_topics(declarations: Iterable[Declaration], using: str) -> list[Declarati
     return list(found.values())
 
 
-def register_subscription(declared: Declaration, *, using: str) -> None:
-    """Gives a declared subscription its row, and a cursor in each partition. Safe to repeat.
+@dataclass(frozen=True, kw_only=True)
+class NewGroup:
+    """A group that has just been registered on a topic, and where it begins."""
+
+    topic: str
+    group: str
+    offset: int
+    older: int
+    """How many events are in the log before that."""
+
+    def __str__(self) -> str:
+        begins = f"group {self.group} begins on topic {self.topic} at offset {self.offset}"
+        if not self.older:
+            return begins
+        return (
+            f"{begins}, behind {self.older:,} older event{'' if self.older == 1 else 's'}; "
+            f"`pubsub_group seek {self.group} --topic {self.topic} --to earliest` goes back to them"
+        )
+
+
+def register_subscription(
+    declared: Declaration, *, using: str, actor: str = "consumer", reason: str = ""
+) -> list[NewGroup]:
+    """Gives a declared subscription its row, and a cursor in each partition. Safe to repeat. Returns what was new.
 
     The row says how the code handles events; whether it does, and from where on, is up to operators.
     """
-    for declaration in of_topics([declared], using):
-        _register(declaration, using)
+    found = (_register(declaration, using, actor, reason) for declaration in of_topics([declared], using))
+    return [new for new in found if new]
 
 
-def _register(declared: Declaration, using: str) -> None:
+def _register(declared: Declaration, using: str, actor: str, reason: str) -> NewGroup | None:
     parameters: dict[str, Any] = {
         "topic_id": topic_id(declared.topic, using),
         "group_id": declared.group,
@@ -59,7 +81,7 @@ def _register(declared: Declaration, using: str) -> None:
         cursor.execute(load("subscriptions/is_registered"), parameters)
         is_registered, is_subscribed = cursor.fetchone() or (False, False)
         if is_registered:
-            return
+            return None
         if not is_subscribed and parameters["start"] in ("timestamp", "offset"):
             _find_start_positions(cursor, parameters)
     with read_committed(using) as cursor:
@@ -76,20 +98,34 @@ def _register(declared: Declaration, using: str) -> None:
         cursor.execute(
             load("subscriptions/create_cursors", start_positions=load("subscriptions/start_positions")), parameters
         )
-        offsets = [offset for (offset,) in cursor.fetchall()]
-        if is_new:
-            began = {name: parameters[name] for name in ("start", "start_value")}
-            began["offset"] = min(offsets, default=None)
-            record("subscribe", actor="consumer", using=using, topic=declared.topic, group=declared.group, after=began)
-    if offsets:
-        logger.info(
-            "group %s reads %d partitions of topic %s from offset %d on",
-            declared.group,
-            len(offsets),
-            declared.topic,
-            min(offsets),
-            extra={"group": declared.group, "topic": declared.topic},
+        cursors = cursor.fetchall()
+        began = NewGroup(
+            topic=declared.topic,
+            group=declared.group,
+            offset=min((offset for offset, _ in cursors), default=1),
+            older=int(sum(older for _, older in cursors)),
         )
+        if is_new:
+            after = {"start": parameters["start"], "start_value": parameters["start_value"], "offset": began.offset}
+            record(
+                "subscribe",
+                actor=actor,
+                using=using,
+                topic=declared.topic,
+                group=declared.group,
+                reason=reason,
+                after=after,
+            )
+    facts = {"group": declared.group, "topic": declared.topic}
+    if is_new:
+        # A warning, as events that are skipped by mistake are missed late.
+        logger.log(logging.WARNING if began.older else logging.INFO, "%s", began, extra=facts)
+        return began
+    if cursors:
+        logger.info(
+            "group %s reads %d more partitions of topic %s", declared.group, len(cursors), declared.topic, extra=facts
+        )
+    return None
 
 
 def _find_start_positions(cursor: Any, parameters: dict[str, Any]) -> None:

@@ -11,7 +11,9 @@ from django.utils import timezone
 
 from pubsub.consuming.call import call
 from pubsub.db.sql import load
+from pubsub.db.transactions import as_around_a_test
 from pubsub.dead_letters.set_aside import delay_after
+from pubsub.delivery import Delivery
 from pubsub.errors import PubSubError
 from pubsub.events import Event
 from pubsub.subscriptions import declare
@@ -119,7 +121,7 @@ class Drain:
             with suppress(ValueError):
                 self._retries.remove(due)
         try:
-            with transaction.atomic(using=self.using):
+            with _savepoint(declared, self.using):
                 call(declared, events)
         except Exception as error:
             self._retry_later(together, error)
@@ -135,6 +137,13 @@ class Drain:
             if delay is not None:
                 at = timezone.now() + self._advanced + dt.timedelta(seconds=delay)
                 self._retries.append(replace(due, attempt=due.attempt + 1, at=at))
+
+
+def _savepoint(declared: Declaration, using: str) -> transaction.Atomic:
+    """Undoes what a failing handler has written. A handler that has no transaction elsewhere finds none here."""
+    if declared.delivery is Delivery.TRANSACTIONAL:
+        return transaction.atomic(using=using)
+    return as_around_a_test(using)
 
 
 def _calls(due: Sequence[_Due]) -> list[list[_Due]]:

@@ -65,6 +65,7 @@ class Outbox:
         1. key '7'
            payload.total: expected 6, not 5
         """
+        __tracebackhide__ = True  # pytest shows the test's line, not ours
         if count is not None and count < 1:
             raise ValueError(f"count must be at least 1, not {count!r}; there is assert_nothing_published().")
         events, compared = self._compare(topic, expected)
@@ -89,6 +90,7 @@ class Outbox:
         >>> with transaction.atomic():
         ...     Outbox().assert_nothing_published("default", type="order.created")
         """
+        __tracebackhide__ = True
         _, compared = self._compare(topic, unwanted)
         found = [event for event, differences in compared if not differences]
         if found:
@@ -130,6 +132,7 @@ class Outbox:
     def _compare(
         self, topic: str | None, expected: dict[str, Any]
     ) -> tuple[list[PublishedEvent], list[tuple[PublishedEvent, list[str]]]]:
+        __tracebackhide__ = True
         known = {option.name for option in fields(PublishedEvent)} - {"group", "attempt", "topic"}
         if not expected.keys() <= known:
             raise TypeError(

@@ -9,6 +9,8 @@ from django.utils.translation import gettext as _
 from pubsub.errors import UnknownTopic
 
 DEFAULT_TOPIC = "default"
+DEFAULT_TOPIC_ID = 1
+"""Other topics are numbered from 2 on."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
 _PATTERN = re.compile(r"[A-Za-z0-9_.:*-]{1,200}")

@@ -4,18 +4,19 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from django.db import connections
+from django.db import ProgrammingError, connections
 from django.utils.translation import gettext as _
 
 from pubsub.conf import conf
 from pubsub.db.audit import record
 from pubsub.db.connections import dedicated_connection
+from pubsub.db.errors import INSUFFICIENT_PRIVILEGE, sqlstate
 from pubsub.db.sql import load
-from pubsub.errors import InvalidSetting, InvalidTopic, NoSubscribers, UnknownTopic
+from pubsub.errors import InvalidSetting, InvalidTopic, NoSubscribers, UnknownTopic, WrongDatabase
 from pubsub.suggest import hint
 from pubsub.topic_options import checked, column_of
 
-from .names import check_name
+from .names import DEFAULT_TOPIC, DEFAULT_TOPIC_ID, check_name
 
 _open: dict[tuple[str, str], tuple[int, float]] = {}
 """Topics that accept events, and until when this process relies on that."""
@@ -30,7 +31,8 @@ SUBSCRIBED_FOR_S = 1
 def topic_id(name: str, using: str, *, make: bool = True) -> int:
     """The number of a topic. It is not remembered: a topic may be removed, and another one get its name.
 
-    A topic that does not exist is created where that is the policy, unless the caller only reads (`make=False`).
+    A topic that does not exist is created where the settings declare it, or where that is the policy, unless the caller
+    only reads (`make=False`).
     """
     check_name(name)
     with connections[using].cursor() as cursor:
@@ -38,8 +40,13 @@ def topic_id(name: str, using: str, *, make: bool = True) -> int:
         row = cursor.fetchone()
     if row:
         return int(row[0])
-    if make and conf().unknown_topic == "create":
-        return _create_beside(name, using)
+    if make and (name in _declared() or conf().unknown_topic == "create"):
+        try:
+            return _create_beside(name, using)
+        except ProgrammingError as error:
+            if sqlstate(error) != INSUFFICIENT_PRIVILEGE:
+                raise
+            raise no_such_topic(name, using) from error
     raise no_such_topic(name, using)
 
 
@@ -62,6 +69,8 @@ def topic_to_publish_to(name: str, using: str) -> int:
         return found[0]
     if not _can_be_asked_for(name):
         check_name(name)
+    if connections[using].vendor != "postgresql":
+        raise WrongDatabase(f'Events are rows in PostgreSQL, and database "{using}" is {connections[using].vendor}.')
     with connections[using].cursor() as cursor:
         cursor.execute(load("topics/find_topic_to_publish_to"), {"name": name})
         row = cursor.fetchone()
@@ -93,6 +102,11 @@ def _can_be_asked_for(name: Any) -> bool:
         return False
 
 
+def _declared() -> dict[str, Mapping[str, Any]]:
+    """Topics that `migrate` creates behind its migrations. What needs one earlier, such as a migration, gets it."""
+    return {DEFAULT_TOPIC: {}, **conf().topics}
+
+
 def no_such_topic(name: str, using: str) -> UnknownTopic:
     """The error that names the topics that exist."""
     with connections[using].cursor() as cursor:
@@ -121,14 +135,15 @@ def _create_beside(name: str, using: str) -> int:
         beside.cursor() as cursor,
     ):
         cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        if create_topics(beside, {name: {}}):
+        options = _declared().get(name)
+        if create_topics(beside, {name: options or {}}):
             record(
                 "create",
                 actor="first use",
                 using=using,
                 topic=name,
-                reason='PUBSUB["unknown_topic"] = "create"',
-                after={"partitions": conf().partitions},
+                reason='PUBSUB["unknown_topic"] = "create"' if options is None else 'PUBSUB["topics"]',
+                after={"partitions": conf().partitions, **(options or {})},
                 beside=beside,
             )
         cursor.execute("SELECT id FROM outbox_topics WHERE name = %s", [name])
@@ -149,6 +164,8 @@ def create_topics(connection: Any, declared: Mapping[str, Mapping[str, Any]]) ->
                 raise InvalidSetting(f'PUBSUB["topics"]: {error}') from error
             options = {"partitions": conf().partitions, **given}
             columns = {"name": name, **{column_of(option): value for option, value in options.items()}}
+            if name == DEFAULT_TOPIC:
+                columns["id"] = DEFAULT_TOPIC_ID
             names, marks = ", ".join(columns), ", ".join(["%s"] * len(columns))
             while not _exists(cursor, name):
                 # Again where the number is taken by an undeclared topic: the sequence has gone on to the next one.
@@ -159,6 +176,8 @@ def create_topics(connection: Any, declared: Mapping[str, Mapping[str, Any]]) ->
                 )
                 if cursor.rowcount:
                     made.append(name)
+                elif name == DEFAULT_TOPIC:
+                    break
     return made
 
 

@@ -7,7 +7,7 @@ from django.contrib.admin.models import LogEntry
 from django.db import transaction
 from django.urls import reverse
 
-from pubsub import publish
+from pubsub import publish, publish_on_commit
 from pubsub.admin import TopicAdmin
 from pubsub.models import OperatorEvent, Topic
 from pubsub.sequencing.sequencer import sequence
@@ -154,7 +154,7 @@ def test_a_topic_that_nothing_refers_to_is_deleted(admin_client):
 @pytest.mark.parametrize(
     ("refer", "reason"),
     [
-        (lambda topic: publish(topic.name, {}), "events wait for their offsets"),
+        (lambda topic: publish_on_commit(topic.name, {}), "events wait for their offsets"),
         (lambda topic: LogPartitionCounterFactory(topic=topic, entries=1234), "1,234 events are in its log"),
         (lambda topic: SubscriptionFactory(topic=topic), "groups are subscribed to it"),
         (lambda topic: DeadLetterFactory(topic=topic), "dead letters from it are open"),

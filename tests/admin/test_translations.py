@@ -112,7 +112,9 @@ def test_a_fault_in_a_payload(marking, admin_client, topic):
 
 
 def test_what_is_expected_of_a_topics_option(marking):
-    with pytest.raises(InvalidTopic, match=r"«max_bytes .* must be «a whole number of at least 1, or None», not 0.»"):
+    with pytest.raises(
+        InvalidTopic, match=r"«max_bytes .* must be «a whole number of at least 1, a text .*, or None», not 0.»"
+    ):
         checked("parcels", {"max_bytes": 0})
 
 

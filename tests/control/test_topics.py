@@ -69,7 +69,7 @@ def test_a_topic_has_the_given_options_and_defaults_for_the_rest() -> None:
         ({"retention": dt.timedelta(days=-1)}, "not negative"),
         ({"semantics": "queue"}, '"PUB_SUB" or "QUEUE", not \'queue\''),
         ({"zero_subscribers": None}, '"keep" or "refuse"'),
-        ({"max_age": dt.timedelta(0)}, "above zero, or None"),
+        ({"max_age": dt.timedelta(0)}, "above zero, a text such as"),
         ({"max_bytes": True}, "max_bytes"),
         ({"name": "other"}, 'no option "name"'),
         ({"retentoin": dt.timedelta(1)}, 'Did you mean "retention"'),

@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from pubsub.management.commands.run_consumer import Command
 from pubsub.subscriptions.declare import Registry
 from tests.handlers import Recorder, declare
+from tests.sessions import connected_to
 
 
 @pytest.fixture
@@ -41,3 +43,16 @@ def test_without_options_the_settings_apply(worker_of: Any) -> None:
 
 def test_the_former_name_of_max_events_is_understood(worker_of: Any) -> None:
     assert worker_of("--max-messages=9").max_events == 9
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("settings", "reason"), [({"PASSWORD": "wrong"}, "password"), ({"NAME": "nowhere"}, 'database "nowhere"')]
+)
+def test_a_drain_ends_where_it_cannot_connect(settings: dict[str, str], reason: str) -> None:
+    with (
+        connected_to(**settings),
+        pytest.raises(CommandError, match=f'Database "default" does not answer: .*{reason}') as ended,
+    ):
+        call_command("run_consumer", "--drain")
+    assert ended.value.returncode == 1

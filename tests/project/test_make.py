@@ -114,6 +114,21 @@ def test_no_java_is_installed_beside_one_that_will_do(checkout: Path) -> None:
         shutil.rmtree(checkout / ".venv", ignore_errors=True)
 
 
+def test_a_failure_of_pip_is_reported_with_its_cure(checkout: Path) -> None:
+    (checkout / "requirements" / "demo.txt").write_text("no-such-package==1 --hash=sha256:" + "0" * 64 + "\n")
+    command = [sys.executable, "project/bootstrap.py", "demo"]
+
+    def told(**variables: str) -> str:
+        environment = ENVIRONMENT | {"PIP_NO_INDEX": "1"} | variables
+        ran = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+        assert ran.returncode == 1
+        return ran.stderr.splitlines()[-1]
+
+    assert "It needs a package index" in told()
+    full = told(PIP_LOG="/dev/full")  # a device on which there is never any room
+    assert "is full: make room" in full
+
+
 def test_two_at_once_install_once(checkout: Path) -> None:
     command = [sys.executable, "project/bootstrap.py", "demo"]
     both = [

@@ -72,6 +72,11 @@ def test_development_makes_a_secret_key_and_keeps_it(checkout: Path) -> None:
     assert stat.S_IMODE(files[0].stat().st_mode) == 0o600
 
 
+def test_commands_run_without_debug_once_a_demo_has_made_a_key(checkout: Path) -> None:
+    made = read(checkout, "SECRET_KEY", DEBUG="true")
+    assert read(checkout, "DEBUG", "SECRET_KEY", "ALLOWED_HOSTS") == [False, made, []]
+
+
 def test_dotenv_is_read_and_the_environment_comes_first(checkout: Path) -> None:
     (checkout / ".env").write_text(f"SECRET_KEY={KEY}\nALLOWED_HOSTS=a.example,b.example\nPUBSUB_BATCH_SIZE=7\n")
     assert read(checkout, "SECRET_KEY", "ALLOWED_HOSTS") == [KEY, ["a.example", "b.example"]]

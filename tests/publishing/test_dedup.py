@@ -4,7 +4,7 @@ import threading
 import uuid
 
 import pytest
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.test import override_settings
 from django.utils import timezone
 
@@ -108,3 +108,31 @@ def test_a_delayed_message_holds_its_key_while_it_waits(session: Session) -> Non
     assert publish_once("afterwards") == first
     number(session)
     assert names(checked_log(session)) == ["delayed"]
+
+
+def test_keys_taken_crosswise_are_a_deadlock_of_which_one_side_is_undone() -> None:
+    """What docs/ordering.md warns of: taken in the same order, one side waits and both get through."""
+    both_have_one = threading.Barrier(2)
+
+    def publish_two(first: str, second: str) -> None:
+        with transaction.atomic():
+            publish("default", first, dedup_key=first)
+            both_have_one.wait(20)
+            publish("default", second, dedup_key=second)
+
+    threads = [Running(publish_two, "a", "b"), Running(publish_two, "b", "a")]
+    errors = []
+    for thread in threads:
+        try:
+            thread.result()
+        except OperationalError as error:
+            errors.append(str(error))
+    assert len(errors) == 1
+    assert "deadlock detected" in errors[0]
+    assert OutboxMessage.objects.count() == 2
+
+
+def test_without_a_key_a_publisher_waits_for_no_other() -> None:
+    with transaction.atomic():
+        publish("default", {"n": 1}, key="same")
+        Running(lambda: publish_once("other", key="other")).result()

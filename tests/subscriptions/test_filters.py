@@ -268,7 +268,7 @@ def walk(value: Any, path: list[str]) -> Any:
     for key in path:
         if isinstance(value, dict) and key in value:
             value = value[key]
-        elif isinstance(value, list) and key.lstrip("-").isdigit() and -len(value) <= int(key) < len(value):
+        elif isinstance(value, list) and key.lstrip("-").isdecimal() and -len(value) <= int(key) < len(value):
             value = value[int(key)]
         else:
             return ABSENT

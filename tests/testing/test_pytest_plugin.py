@@ -18,7 +18,8 @@ def test_the_fixture_keeps_its_promises(shop: pytest.Pytester) -> None:
     tests = (HERE / "tests_of_shop.py").read_text()
     shop.makepyfile(test_shop=tests)
     result = shop.runpytest_subprocess("-q", "--create-db")
-    result.assert_outcomes(passed=tests.count("\ndef test_"))
+    modes_of_one = 1
+    result.assert_outcomes(passed=len(re.findall(r"^ *def test_", tests, re.MULTILINE)) + modes_of_one)
 
 
 def test_the_examples_in_the_documentation_run(shop: pytest.Pytester) -> None:
@@ -53,3 +54,49 @@ def test_without_the_fixture_django_is_not_set_up(pytester: pytest.Pytester) -> 
     command = [sys.executable, "-m", "pytest", "-q", "-p", "pubsub.pytest_plugin", "-p", "no:django"]
     ran = subprocess.run(command, cwd=pytester.path, env={"PYTHONPATH": str(CHECKOUT)}, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+PUBLISHES = """
+from django.db import transaction
+from pubsub import publish, subscribe
+
+def test_it_works(pubsub):
+    with transaction.atomic():
+        publish("orders.events", {"id": 1})
+    subscribe("orders.events", group="readers")(lambda event: None)
+    assert len(pubsub.drain(groups=["readers"]).handled) == 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "setting"),
+    [
+        ("--nomigrations", ""),
+        ("--create-db", 'MIGRATION_MODULES = {"pubsub": None}'),
+        ("--create-db", 'DATABASES["default"]["TEST"]["MIGRATE"] = False'),
+    ],
+)
+def test_a_project_whose_tests_run_no_migrations_gets_the_tables_all_the_same(
+    shop: pytest.Pytester, option: str, setting: str
+) -> None:
+    with (shop.path / "settings.py").open("a") as settings:
+        settings.write(setting)
+    shop.makepyfile(test_shop=PUBLISHES)
+    shop.runpytest_subprocess("-q", "--create-db", option).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("migrations", ["--migrations", "--nomigrations"])
+def test_a_second_database_may_be_of_another_kind(shop: pytest.Pytester, migrations: str) -> None:
+    with (shop.path / "settings.py").open("a") as settings:
+        settings.write('DATABASES["second"] = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}')
+    tables = """
+import pytest
+from django.db import connections
+
+@pytest.mark.django_db(databases=["default", "second"])
+def test_there_is_nothing_of_it_there():
+    tables = connections["second"].introspection.table_names()
+    assert "shop_order" in tables and "outbox_topics" not in tables
+"""
+    shop.makepyfile(test_shop=PUBLISHES, test_second=tables)
+    shop.runpytest_subprocess("-q", "--create-db", migrations).assert_outcomes(passed=2)

@@ -7,14 +7,16 @@ from unittest.mock import ANY
 
 import pytest
 from django.db import connection, transaction
+from django.test import TestCase
 from django.utils import timezone
 from shop.models import Email
 
-from pubsub import Event, publish, publish_many, subscribe
-from pubsub.errors import PubSubError, Reject, RetryLater, UnknownTopic
+from pubsub import Event, publish, publish_many, publish_on_commit, subscribe
+from pubsub.errors import NotInTransaction, PubSubError, Reject, RetryLater, UnknownTopic
 from pubsub.models import OutboxMessage
 from pubsub.sequencing.sequencer import sequence
 from pubsub.subscriptions.declare import registry
+from pubsub.testing import Outbox
 
 
 def place(number=1, **options):
@@ -309,3 +311,65 @@ def test_a_pattern_means_every_matching_topic_and_a_name_takes_precedence(pubsub
     pubsub.drain(groups=["all"])
     assert sorted(seen, key=str) == [("orders.events", "all"), "by name"]
     assert not pubsub.drain(groups=["all"], topics=["orders.events"]).handled
+
+
+def assert_that_publishing_fails(pubsub):
+    with pytest.raises(NotInTransaction, match="outside a transaction"):
+        publish("orders.events", {"id": 1})
+    with pytest.raises(NotInTransaction):
+        publish_many("orders.events", [{"payload": {"id": 1}}])
+    pubsub.assert_nothing_published()
+
+
+def test_publishing_without_a_transaction_fails_as_in_production(pubsub):
+    assert_that_publishing_fails(pubsub)
+    with transaction.atomic():
+        publish("orders.events", {"id": 1})
+    pubsub.assert_published("orders.events", payload={"id": 1})
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_fails_where_tests_commit(pubsub):
+    assert_that_publishing_fails(pubsub)
+
+
+class ShopTests(TestCase):
+    @classmethod
+    def setUpTestData(cls):
+        with transaction.atomic():
+            Email.objects.create(order_id=1, text="made for all tests")
+
+    def test_it_fails_in_a_test_case(self):
+        assert_that_publishing_fails(Outbox())
+
+
+def test_what_needs_no_transaction_is_published_at_once_without_one(pubsub):
+    publish_on_commit("orders.events", {"id": 1})
+    pubsub.assert_published("orders.events", payload={"id": 1})
+    with transaction.atomic():
+        publish_on_commit("orders.events", {"id": 2})
+    pubsub.assert_nothing_published("orders.events", payload={"id": 2})
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+def test_a_handler_that_has_no_transaction_has_none_in_a_test(pubsub, delivery):
+    @subscribe("default", group="outside", delivery=delivery)
+    def handle(event):
+        Email.objects.create(order_id=1, text="undone")
+        publish("orders.events", {"id": 1})
+
+    with transaction.atomic():
+        publish("default", 1)
+    with pytest.raises(NotInTransaction):
+        pubsub.drain(groups=["outside"])
+    assert not Email.objects.exists()
+
+
+def test_a_failed_assertion_is_shown_at_the_line_of_the_test(pubsub):
+    with pytest.raises(AssertionError) as failed:
+        pubsub.assert_published("orders.events")
+    shown = failed.traceback.filter(failed)
+    assert [entry.name for entry in shown] == ["test_a_failed_assertion_is_shown_at_the_line_of_the_test"]
+    with pytest.raises(TypeError) as failed:
+        pubsub.assert_nothing_published("orders.events", playload=1)
+    assert len(failed.traceback.filter(failed)) == 1
