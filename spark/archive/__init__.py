@@ -2,9 +2,10 @@
 
     DIR/topic=orders.events/date=2030-01-31/<first>-<last>-<run>-<n>.parquet
     DIR/topic=orders.events/_manifest/<first>-<last>.json
+    DIR/topic=orders.events/_archive.json                   whose archive the folder is
 
-A range is archived when its manifest is there: it is written last, and by renaming. Whatever no manifest names was left
-by a run that was killed, and goes with the next one.
+A range is archived when its manifest is there: it is written last, and by renaming. A run has a folder in _staging for
+as long as it writes; what one that was killed has left goes with the next. All else that no manifest names stays.
 """
 
 from .manifest import Archive, Piece, PieceFile, TopicArchive
