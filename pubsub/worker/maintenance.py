@@ -3,6 +3,7 @@
 Workers do it beside their work; `manage.py run_cleanup` does the same without one.
 """
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -62,9 +63,31 @@ class Maintenance:
         self._due = time.monotonic() + EVERY_S
         # A thread's connection may have been idle since the last time, and cut meanwhile.
         connections[self.using].close_if_unusable_or_obsolete()
+        if self._jobs and not owns_tables(self.using):
+            _say_who_must(self.using)
+            self._jobs = ()
         for job in self._jobs:
             try:
                 job(self.using)
             except Exception:
                 logger.exception("%s failed; trying again in %d s", job.__name__, EVERY_S)
         return True
+
+
+def owns_tables(using: str) -> bool:
+    """Whether it may make and drop segments, as only their owner may."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_has_role(current_user, relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass('log_entry')"
+        )
+        row = cursor.fetchone()
+    return row is None or bool(row[0])  # where there is no such table, those who need it say so
+
+
+@functools.cache  # once in a process, of which two threads do maintenance
+def _say_who_must(using: str) -> None:
+    logger.warning(
+        "this worker does no maintenance, for its role does not own the tables of database %s: run `manage.py "
+        "run_cleanup` as their owner beside it, and this worker with --no-maintenance",
+        using,
+    )
