@@ -216,6 +216,7 @@ class Migration(migrations.Migration):
                 ("resized_at", models.DateTimeField(db_default=ClockTimestamp(), editable=False)),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "outbox_topic_resizes",
                 "db_table_comment": "From which position on a topic has how many partitions; keeps the order of keys over a resize",
             },
@@ -399,6 +400,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "default_permissions": ("view", "delete"),
                 "db_table": "outbox_topic_subscriptions",
                 "db_table_comment": "Which consumer group reads which topic, and how",
                 "verbose_name": "subscription",
@@ -467,6 +469,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "outbox_members",
                 "db_table_comment": "Members: the processes that work for a group, with their last heartbeats",
                 "verbose_name": "member",
@@ -497,6 +500,7 @@ class Migration(migrations.Migration):
                     *message_content(),
                 ],
                 options={
+                    "default_permissions": ("view",),
                     "db_table": "outbox_message_t",
                     "db_table_comment": "Published events; insert-only, partitioned by id, retired by whole partitions",
                     "verbose_name": "event",
@@ -521,6 +525,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "outbox_delayed_message",
                 "db_table_comment": "Events that are not due yet",
                 "verbose_name": "delayed event",
@@ -549,6 +554,7 @@ class Migration(migrations.Migration):
                 ("expires_at", models.DateTimeField(db_comment="From then on the key may be used again")),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "outbox_dedup_key",
                 "db_table_comment": "Keys under which an event has been published, so that no second one is",
                 "indexes": [models.Index(fields=["expires_at"], name="outbox_dedup_key_expiry")],
@@ -586,6 +592,7 @@ class Migration(migrations.Migration):
                     ),
                 ],
                 options={
+                    "default_permissions": (),
                     "db_table": "log_entry",
                     "db_table_comment": "The log: which event stands at which offset; insert-only, partitioned by position",
                     "verbose_name": "log entry",
@@ -614,6 +621,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "log_counter",
                 "db_table_comment": "The next free offset of each topic",
                 "constraints": [models.CheckConstraint(condition=Q(next_offset__gte=1), name="log_counter_from_one")],
@@ -644,6 +652,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "log_partition_counter",
                 "db_table_comment": "Entries ever numbered, by topic and partition: what lag is worked out from",
             },
@@ -680,6 +689,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "log_sequencer",
                 "db_table_comment": "Up to where the outbox has been numbered (one row)",
                 "constraints": [models.CheckConstraint(condition=Q(id=1), name="log_sequencer_one_row")],
@@ -712,6 +722,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "log_segments",
                 "db_table_comment": "What full segments of the log hold, so that retention need not read them to decide",
             },
@@ -765,6 +776,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "consumer_offsets",
                 "db_table_comment": "Cursors: how far each group has come in each partition",
                 "verbose_name": "cursor",
@@ -822,6 +834,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "consumer_claims",
                 "db_table_comment": "Leases: ranges in flight, for delivery modes that hold no transaction open",
                 "verbose_name": "lease",
@@ -904,6 +917,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "default_permissions": ("view",),
                 "db_table": "dead_letter_queue",
                 "db_table_comment": "Dead letters: events that a group could not handle",
                 "verbose_name": "dead letter",
@@ -988,6 +1002,7 @@ class Migration(migrations.Migration):
                 ("traceback", models.TextField("traceback")),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "dead_letter_attempts",
                 "db_table_comment": "Every failed attempt at a dead letter",
                 "verbose_name": "attempt",
@@ -1011,6 +1026,7 @@ class Migration(migrations.Migration):
                 ("after", models.JSONField("after", null=True, encoder=DjangoJSONEncoder)),
             ],
             options={
+                "default_permissions": ("view",),
                 "db_table": "operator_events",
                 "db_table_comment": "The audit log: what operators did and what was decided automatically",
                 "verbose_name": "audit log row",
@@ -1044,6 +1060,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "outbox_samples",
                 "db_table_comment": "How far topics and groups had come at some moments, for charts; written only on change",
                 "verbose_name": "sample",
@@ -1069,6 +1086,7 @@ class Migration(migrations.Migration):
                 ("data", models.JSONField("data", encoder=DjangoJSONEncoder)),
             ],
             options={
+                "default_permissions": ("view",),
                 "db_table": "spark_findings",
                 "db_table_comment": "What Spark jobs found in the log, a row each",
                 "verbose_name": "finding",
@@ -1087,6 +1105,7 @@ class Migration(migrations.Migration):
                 ("published_at", models.DateTimeField(db_default=ClockTimestamp(), editable=False)),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "spark_sink_batches",
                 "db_table_comment": "Batches that streams have published, each exactly once",
             },
@@ -1110,6 +1129,7 @@ class Migration(migrations.Migration):
                 ("metadata", models.JSONField()),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "spark_staged_events",
                 "db_table_comment": "Events that Spark tasks want to publish; empty but for batches in the making",
                 "indexes": [
@@ -1143,6 +1163,7 @@ class Migration(migrations.Migration):
                     ("created_at", models.DateTimeField("published")),
                 ],
                 options={
+                    "default_permissions": (),
                     "db_table": "outbox_log_v",
                     "managed": False,
                 },
@@ -1166,6 +1187,7 @@ class Migration(migrations.Migration):
                     ("updated_at", models.DateTimeField("moved")),
                 ],
                 options={
+                    "default_permissions": (),
                     "db_table": "consumer_lag_v",
                     "managed": False,
                 },
