@@ -40,6 +40,9 @@ class PublishRowChanges(Operation):
     - ``payload``: an SQL expression of type jsonb, over ``new``, ``old`` and, without what is excluded, the jsonb
       values ``new_row`` and ``old_row``. Null publishes nothing.
 
+    The triggers run with the rights of the role that migrates. So ``condition`` and ``payload`` see PostgreSQL's own
+    functions and operators only; give others their schema, in which only trusted roles may create.
+
     A row that does not exist, such as the old one of an insert, is null. TRUNCATE is not published (triggers do not get
     its rows), nor is what is written into a partition by its own name, or by logical replication. No consumer is woken:
     an idle one finds the events when it next looks, after ``PUBSUB["wait_period_ms"]``.
@@ -116,6 +119,7 @@ class PublishRowChanges(Operation):
             return
         if not schema_editor.collect_sql:
             self.prepare_outbox(schema_editor.connection)
+            self.triggers.check(table, schema_editor.connection)
         statements = self.triggers.installing(table, schema_editor.connection)
         for statement in (*self.triggers.removing(table), *statements):
             schema_editor.execute(statement, params=None)

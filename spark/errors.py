@@ -27,5 +27,9 @@ class ArchiveBroken(PubSubError):
     """An archive is not what its manifests say, or does not belong to this log."""
 
 
+class NotAnArchive(PubSubError):
+    """A folder belongs to something else than the archive that was to be written there."""
+
+
 class ArchiveBusy(PubSubError):
     """An archive cannot be written now; the message says why."""

@@ -13,6 +13,7 @@ from django.db.migrations.writer import MigrationWriter
 from pubsub.errors import InvalidPublication, UnknownTopic, WrongDatabase
 from pubsub.migration_operations import PublishRowChanges, StopRowChanges
 from pubsub.models import OutboxMessage, Topic
+from pubsub.publishing.row_changes import table_of_model
 from pubsub.topics import registry
 from tests.testapp.models import Account
 
@@ -301,6 +302,79 @@ def test_writers_need_no_rights_on_the_outbox(account: Account) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT type FROM public.outbox_message_t")
         assert cursor.fetchall() == [("testapp_account.update",)]
+
+
+@pytest.fixture
+def stranger() -> str:
+    """A role that may change the accounts and, as all users in databases of old, create in public."""
+    execute("CREATE ROLE pubsub_test_stranger")
+    execute("GRANT CREATE ON SCHEMA public TO pubsub_test_stranger")
+    execute("GRANT SELECT, UPDATE ON testapp_account TO pubsub_test_stranger")
+    return "pubsub_test_stranger"
+
+
+THEIRS = {
+    "a function": "CREATE FUNCTION public.to_jsonb(record) RETURNS jsonb {body}",
+    "an operator": "CREATE FUNCTION public.same(varchar, varchar) RETURNS boolean {body};"
+    "CREATE OPERATOR public.= (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = public.same)",
+}
+
+
+@pytest.mark.parametrize("attack", THEIRS)
+def test_a_writer_cannot_make_the_trigger_run_what_is_theirs(stranger: str, attack: str) -> None:
+    account = Account.objects.create(owner="Ann")
+    migrate(
+        PublishRowChanges("testapp.Account", TOPIC, fields=["owner", "balance"], condition="new.\"owner name\" = 'Ann'")
+    )
+    execute(f"SET LOCAL ROLE {stranger}")
+    body = "LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'runs as %', current_user; END $$"
+    execute(THEIRS[attack].format(body=body))
+    execute("UPDATE testapp_account SET balance = 3")
+    execute("RESET ROLE")
+    old, new = {"owner name": account.owner, "balance": None}, {"owner name": account.owner, "balance": 3}
+    assert taken() == [("testapp_account.update", {"old": old, "new": new, "changed": ["balance"]})]
+
+
+def test_a_function_of_that_name_that_is_not_ours_is_not_taken_over(stranger: str) -> None:
+    """Replaced, it would still be its first owner's, who could read all rows by it."""
+    name = PUBLISH_ACCOUNTS.triggers.name("update", table_of_model(Account))
+    execute(f"SET LOCAL ROLE {stranger}")
+    execute(f"CREATE FUNCTION public.{name}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    execute("RESET ROLE")
+    migrate(PUBLISH_ACCOUNTS)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT proowner::regrole::text = current_user FROM pg_proc WHERE proname = %s", [name])
+        assert cursor.fetchall() == [(True,)]
+
+
+def test_a_condition_that_needs_a_schema_and_names_none_is_refused() -> None:
+    execute("CREATE FUNCTION public.is_large(numeric) RETURNS boolean LANGUAGE sql AS 'SELECT $1 > 100'")
+    with pytest.raises(InvalidPublication) as raised, transaction.atomic():
+        migrate(PublishRowChanges("testapp.Account", TOPIC, condition="is_large(new.balance)"))
+    assert "function is_large(numeric) does not exist" in str(raised.value)
+    assert "give others their schema, as in schema.function(…)" in str(raised.value)
+    migrate(PublishRowChanges("testapp.Account", TOPIC, condition="public.is_large(new.balance)"))
+    Account.objects.create(owner="Ann", balance=1)
+    Account.objects.create(owner="Bob", balance=200)
+    assert [payload["new"]["owner name"] for _, payload in taken()] == ["Bob"]
+
+
+@pytest.mark.parametrize("grantee", ["pubsub_test_stranger", "PUBLIC"])
+@pytest.mark.parametrize("option", ["condition", "payload"])
+def test_functions_of_a_schema_in_which_others_may_create_are_refused(grantee: str, option: str) -> None:
+    execute("CREATE ROLE pubsub_test_stranger")
+    execute("CREATE SCHEMA shared")
+    execute("CREATE FUNCTION shared.of(numeric) RETURNS jsonb LANGUAGE sql AS 'SELECT to_jsonb($1)'")
+    expression = {"condition": "shared.of(new.balance) IS NOT NULL", "payload": "shared.of(new.balance)"}[option]
+    publication = PublishRowChanges("testapp.Account", TOPIC, **{option: expression})
+    execute(f"GRANT CREATE ON SCHEMA shared TO {grantee}")
+    with pytest.raises(InvalidPublication, match='REVOKE CREATE ON SCHEMA "shared" from them'), transaction.atomic():
+        migrate(publication)
+    assert _installed("pg_proc", "proname") == []
+    execute(f"REVOKE CREATE ON SCHEMA shared FROM {grantee}")
+    migrate(publication)
+    Account.objects.create(owner="Ann", balance=1)
+    assert len(taken()) == 1
 
 
 def _installed(catalogue: str, column: str) -> list[str]:

@@ -89,6 +89,13 @@ class Command(BaseCommand):
             help="only poll, as it always does behind a transaction pooler",
         )
         parser.add_argument(
+            "--no-maintenance",
+            dest="maintenance",
+            action="store_false",
+            help="leave segments, retention and pruning to `manage.py run_cleanup`, as a worker must whose "
+            "role does not own the tables",
+        )
+        parser.add_argument(
             "--metrics-port",
             type=whole_number(1),
             metavar="PORT",

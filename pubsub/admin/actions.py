@@ -11,6 +11,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.core import signing
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.db import OperationalError, connections, router, transaction
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -103,13 +104,14 @@ def action_view(model_admin: Admin, request: HttpRequest, action: str) -> HttpRe
     """Asks from a letter's own page, or runs what was confirmed, or continues it."""
     if request.method != "POST":
         return HttpResponseNotAllowed(["POST"])
-    if not getattr(model_admin, f"has_{action}_permission")(request):
+    ids = _whole_numbers(request, "letter")
+    letter = model_admin.get_queryset(request).filter(pk__in=ids[:1]).first()
+    if not getattr(model_admin, f"has_{action}_permission")(request, letter):
         raise PermissionDenied
     if request.POST.get("progress"):
         return _run(actions.ACTIONS[action], model_admin, request)
-    ids = _whole_numbers(request, "letter")
     letter_filter = LetterFilter(ids=ids[:1])
-    if request.POST.get("whole") and (letter := DeadLetter.objects.only("transaction_id", "group_id").get(pk__in=ids)):
+    if request.POST.get("whole") and letter:
         letter_filter = LetterFilter(transaction=letter.transaction_id, group=letter.group_id)
     back_to = ids[0] if ids else None
     response = _ask(actions.ACTIONS[action], model_admin, request, letter_filter, back_to)
@@ -121,7 +123,7 @@ def _ask(
 ) -> HttpResponse | None:
     using = router.db_for_write(DeadLetter)
     try:
-        counts = _count(action, letter_filter, using)
+        counts = _count(action, letter_filter, using, model_admin.get_queryset(request))
     except PubSubError as error:
         model_admin.message_user(request, str(error), messages.ERROR)
         return None
@@ -153,11 +155,13 @@ def _ask(
     )
 
 
-def _count(action: Action, letter_filter: LetterFilter, using: str) -> list[actions.Count]:
+def _count(
+    action: Action, letter_filter: LetterFilter, using: str, visible: QuerySet[DeadLetter]
+) -> list[actions.Count]:
     try:
         with transaction.atomic(using=using), connections[using].cursor() as cursor:
             cursor.execute("SELECT set_config('statement_timeout', %s, true)", [f"{COUNTING_MS}ms"])
-            counts = actions.count(action, letter_filter, using=using)
+            counts = actions.count(action, letter_filter, using=using, visible=visible)
             cursor.execute("SELECT set_config('statement_timeout', %s, true)", ["0"])
             return counts
     except OperationalError as error:
@@ -198,15 +202,22 @@ def _run_at_once(
         )
 
     letter_filter = progress.letter_filter
+    visible = model_admin.get_queryset(request)
     changed = actions.apply(
-        action, letter_filter, using=using, actor=request.user.get_username(), reason=progress.reason, log=log
+        action,
+        letter_filter,
+        using=using,
+        actor=request.user.get_username(),
+        reason=progress.reason,
+        visible=visible,
+        log=log,
     )
     transactions = len({(it.group, it.topic_id, it.transaction_id) for it in changed})
     level, text = _report(action, len(changed), transactions, progress.events)
     if progress.back_to is not None:
         model_admin.message_user(request, text, level)
         return HttpResponseRedirect(_address(model_admin, progress.back_to, progress.query))
-    others = _not_changed(letter_filter, changed, using)
+    others = _not_changed(letter_filter, changed, visible.using(using))
     return _page(
         model_admin,
         request,
@@ -221,11 +232,11 @@ def _run_at_once(
     )
 
 
-def _not_changed(letter_filter: LetterFilter, changed: list[Letter], using: str) -> list[DeadLetter]:
+def _not_changed(letter_filter: LetterFilter, changed: list[Letter], visible: QuerySet[DeadLetter]) -> list[DeadLetter]:
     if letter_filter.ids is None:
         return []
     rest = set(letter_filter.ids) - {letter.id for letter in changed}
-    found = DeadLetter.objects.using(using).filter(pk__in=rest).select_related("topic").order_by("pk")
+    found = visible.filter(pk__in=rest).select_related("topic").order_by("pk")
     return list(found.only("group_id", "c_offset", "state", "updated_at", "topic__name"))
 
 
@@ -245,6 +256,7 @@ def _run_for_a_while(
         actor=request.user.get_username(),
         reason=progress.reason,
         after=progress.after,
+        visible=model_admin.get_queryset(request),
         log=log,
     )
     is_done = True

@@ -20,7 +20,7 @@ from .actions import DISCARD, REPLAY, action_view, ask_about_selection
 from .formats import NOTHING, pre
 from .letter_editor import edit_view, json_view
 from .letter_filters import FILTERS, SHORT_STATES, storable
-from .letter_page import LetterPage, may_see_payload
+from .letter_page import LetterPage
 from .paging import KeysetPages
 
 LARGE = ("payload", "metadata", "original_payload", "traceback", "exception_message")
@@ -79,11 +79,18 @@ class DeadLetterAdmin(KeysetPages, admin.ModelAdmin):  # type: ignore[type-arg]
     def has_delete_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
         return False
 
-    def has_replay_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request) and request.user.has_perm("pubsub.replay_deadletter")
+    def has_replay_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
+        return self.has_view_permission(request, obj) and request.user.has_perm("pubsub.replay_deadletter")
 
-    def has_discard_permission(self, request: HttpRequest) -> bool:
-        return self.has_view_permission(request) and request.user.has_perm("pubsub.discard_deadletter")
+    def has_discard_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
+        return self.has_view_permission(request, obj) and request.user.has_perm("pubsub.discard_deadletter")
+
+    def has_view_payload_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
+        return self.has_view_permission(request, obj) and request.user.has_perm("pubsub.view_payload_deadletter")
+
+    def has_edit_payload_permission(self, request: HttpRequest, obj: DeadLetter | None = None) -> bool:
+        may_edit = request.user.has_perm("pubsub.edit_payload_deadletter")
+        return may_edit and self.has_view_payload_permission(request, obj)
 
     @admin.action(description=_("Replay the selected dead letters"), permissions=["replay"])
     def replay_selected(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> HttpResponse | None:
@@ -120,17 +127,18 @@ class DeadLetterAdmin(KeysetPages, admin.ModelAdmin):  # type: ignore[type-arg]
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> DeadLetter | None:
         letter: DeadLetter | None = super().get_object(request, object_id, from_field)
         if letter is not None:
-            letter.page = LetterPage(letter, may_see_payload(request))  # type: ignore[attr-defined]
+            may_see = self.has_view_payload_permission(request, letter)
+            letter.page = LetterPage(letter, may_see, self.get_queryset(request))  # type: ignore[attr-defined]
         return letter
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        may_edit = request.user.has_perm("pubsub.edit_payload_deadletter") and may_see_payload(request)
+        letter = self.get_object(request, object_id)
         actions = {
-            "replay_states": REPLAY.states if self.has_replay_permission(request) else (),
-            "discard_states": DISCARD.states if self.has_discard_permission(request) else (),
-            "edit_states": (DeadLetter.State.DEAD,) if may_edit else (),
+            "replay_states": REPLAY.states if self.has_replay_permission(request, letter) else (),
+            "discard_states": DISCARD.states if self.has_discard_permission(request, letter) else (),
+            "edit_states": (DeadLetter.State.DEAD,) if self.has_edit_payload_permission(request, letter) else (),
         }
         return super().change_view(request, object_id, form_url, {**actions, **(extra_context or {})})
 

@@ -23,7 +23,7 @@ from pubsub.payloads.decode import decode
 from pubsub.payloads.redact import Redactor
 from pubsub.payloads.write import write_json
 
-from .letter_page import LetterPage, may_see_payload
+from .letter_page import LetterPage
 
 if TYPE_CHECKING:
     Admin = admin.ModelAdmin[DeadLetter]
@@ -37,12 +37,10 @@ LINES_ROUND_A_CHANGE = 3
 
 
 def edit_view(model_admin: Admin, request: HttpRequest, pk: int) -> HttpResponse:
-    if not (request.user.has_perm("pubsub.edit_payload_deadletter") and may_see_payload(request)):
-        raise PermissionDenied
-    if not model_admin.has_view_permission(request):
-        raise PermissionDenied
     using = router.db_for_write(DeadLetter)
-    letter = DeadLetter.objects.using(using).select_related("topic").defer("payload", "metadata").filter(pk=pk).first()
+    letter = model_admin.get_queryset(request).using(using).select_related("topic").filter(pk=pk).first()
+    if not model_admin.has_edit_payload_permission(request, letter):  # type: ignore[attr-defined]
+        raise PermissionDenied
     if letter is None:
         raise Http404
     back = reverse("admin:pubsub_deadletter_change", args=[pk], current_app=model_admin.admin_site.name)
@@ -58,7 +56,7 @@ def edit_view(model_admin: Admin, request: HttpRequest, pk: int) -> HttpResponse
         "reason": "",
         "back": back,
         "letter": letter,
-        "may_replay": request.user.has_perm("pubsub.replay_deadletter"),
+        "may_replay": model_admin.has_replay_permission(request, letter),  # type: ignore[attr-defined]
     }
     if request.method == "POST":
         context |= {name: request.POST.get(name, "").replace("\r\n", "\n") for name in ("text", "seen", "reason")}
@@ -147,12 +145,13 @@ def difference(before: str, after: str) -> list[tuple[str, str]]:
 
 def json_view(model_admin: Admin, request: HttpRequest, pk: int, name: str) -> HttpResponse:
     """All of a payload or of metadata, as plain text that no browser takes for anything else."""
-    if not (model_admin.has_view_permission(request) and may_see_payload(request)):
+    letters = model_admin.get_queryset(request)
+    letter = letters.filter(pk=pk).first()
+    if not model_admin.has_view_payload_permission(request, letter):  # type: ignore[attr-defined]
         raise PermissionDenied
-    letter = DeadLetter.objects.defer("payload", "metadata", "original_payload").filter(pk=pk).first()
     if letter is None or name not in ("payload", "metadata", "original_payload"):
         raise Http404
-    text = write_json(LetterPage(letter, True).value(name))
+    text = write_json(LetterPage(letter, True, letters).value(name))
     response = HttpResponse(text, content_type="text/plain; charset=utf-8")
     response["X-Content-Type-Options"] = "nosniff"
     response["Content-Disposition"] = f'inline; filename="dead-letter-{pk}-{name}.json"'

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from django.db.models import TextField
+from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast, Coalesce
-from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.safestring import SafeString
@@ -34,6 +33,8 @@ class LetterPage:
 
     letter: DeadLetter
     may_see_payload: bool
+    letters: QuerySet[DeadLetter]
+    """Those that the user may see."""
 
     @cached_property
     def _redactor(self) -> Redactor:
@@ -73,21 +74,20 @@ class LetterPage:
     def attempts(self) -> str | None:
         """Recorded with the first event of a transaction, they hold for all of it."""
         it = self.letter
-        found = list(
-            Attempt.objects.filter(
-                letter__transaction_id=it.transaction_id,
-                letter__group_id=it.group_id,
-                letter__topic_id=it.topic_id,
-                letter__partition_id=it.partition_id,
-            ).order_by("-id")[:ROWS_SHOWN]
+        together = self.letters.filter(
+            transaction_id=it.transaction_id,
+            group_id=it.group_id,
+            topic_id=it.topic_id,
+            partition_id=it.partition_id,
         )
+        found = list(Attempt.objects.filter(letter__in=together.values("pk")).order_by("-id")[:ROWS_SHOWN])
         if not found:
             return None
         rows = [(attempt, self.text(attempt.exception_message), self.text(attempt.traceback)) for attempt in found]
         return render_to_string("admin/pubsub/deadletter/attempts.html", {"attempts": rows[::-1]})
 
     def siblings(self) -> str | None:
-        same = DeadLetter.objects.filter(group_id=self.letter.group_id, transaction_id=self.letter.transaction_id)
+        same = self.letters.filter(group_id=self.letter.group_id, transaction_id=self.letter.transaction_id)
         return self._rows(same.exclude(pk=self.letter.pk).order_by("pk"), f"?q={self.letter.transaction_id}")
 
     def parked(self) -> str | None:
@@ -95,7 +95,7 @@ class LetterPage:
         if ordering_key is None or self.letter.state not in OPEN:
             return None
         behind = (
-            DeadLetter.objects.annotate(ordering_key=Coalesce("key", "host_id"))
+            self.letters.annotate(ordering_key=Coalesce("key", "host_id"))
             .filter(
                 ordering_key=ordering_key,
                 group_id=self.letter.group_id,
@@ -134,7 +134,3 @@ class LetterPage:
         if not found:
             return None
         return render_to_string("admin/pubsub/deadletter/operator_actions.html", {"events": found})
-
-
-def may_see_payload(request: HttpRequest) -> bool:
-    return bool(request.user.has_perm("pubsub.view_payload_deadletter"))

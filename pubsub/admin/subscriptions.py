@@ -82,9 +82,9 @@ class SubscriptionAdmin(Pages):
         action = ACTIONS.get(name)
         if action is None:
             raise Http404
-        if not (self.has_view_permission(request) and request.user.has_perm(action.permission)):
+        subscription = self.get_queryset(request).select_related("topic").filter(pk=pk).first()
+        if not (self.has_view_permission(request, subscription) and request.user.has_perm(action.permission)):
             raise PermissionDenied
-        subscription = Subscription.objects.select_related("topic").filter(pk=pk).first()
         if subscription is None:
             return gone(self, request)
         return action_view(self, request, subscription, action)

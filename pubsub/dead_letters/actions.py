@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from django.db import OperationalError, connections, transaction
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from pubsub.db.errors import is_lock_not_available, is_transient, sqlstate
@@ -19,7 +20,7 @@ from pubsub.db.sql import load
 from pubsub.errors import LettersInUse
 from pubsub.models import DeadLetter, OperatorEvent, Topic
 
-from .filter import LetterFilter
+from .filter import LetterFilter, condition_of
 from .parking import unpark
 
 State = DeadLetter.State
@@ -107,18 +108,21 @@ def apply(
     limit: int | None = None,
     after: int | None = None,
     dry_run: bool = False,
+    visible: QuerySet[DeadLetter] | None = None,
     log: Callable[[list[Letter]], None] = lambda changed: None,
 ) -> list[Letter]:
     """Does it with all that match, in one transaction; `limit` chooses no more than so many, and from `after` on.
 
-    `log` is called in that transaction, with what changed.
+    `visible` are the letters from which the operator may choose, if not from all. `log` is called in that transaction,
+    with what changed.
     """
-    parameters = {**_parameters(action, letter_filter, using), "limit": limit, "after": after, "shown": None}
+    condition, values = condition_of(visible, using)
+    given = {**_parameters(action, letter_filter, using), "limit": limit, "after": after, "shown": None, **values}
     if dry_run:
-        return _ask("preview_letters", parameters, using)
+        return _ask("preview_letters", condition, given, using)
     for remaining in range(TRIES - 1, -1, -1):
         try:
-            return _apply_once(action, letter_filter, parameters, using, actor, reason, log)
+            return _apply_once(action, letter_filter, condition, given, using, actor, reason, log)
         except OperationalError as error:
             if not is_transient(error) or connections[using].in_atomic_block:
                 raise
@@ -140,6 +144,7 @@ def apply_in_batches(
     reason: str = "",
     after: int = 0,
     batch_size: int | None = None,
+    visible: QuerySet[DeadLetter] | None = None,
     log: Callable[[list[Letter]], None] = lambda changed: None,
 ) -> Iterator[list[Letter]]:
     """Does it with all that match, however many they are, a batch in a transaction each, the oldest first.
@@ -156,6 +161,7 @@ def apply_in_batches(
             reason=reason,
             limit=batch_size or BATCH_SIZE,
             after=after,
+            visible=visible,
             log=log,
         )
         nothing_found = 0 if changed else nothing_found + 1
@@ -164,19 +170,23 @@ def apply_in_batches(
             yield changed
 
 
-def count(action: Action, letter_filter: LetterFilter, *, using: str) -> list[Count]:
+def count(
+    action: Action, letter_filter: LetterFilter, *, using: str, visible: QuerySet[DeadLetter] | None = None
+) -> list[Count]:
     """What the action would change, exactly. Reads all that match."""
-    parameters = {**_parameters(action, letter_filter, using), "limit": None, "after": None}
+    condition, values = condition_of(visible, using)
+    given = {**_parameters(action, letter_filter, using), "limit": None, "after": None, **values}
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         cursor.execute("SELECT set_config('work_mem', %s, true)", [COUNTING_MEMORY])
-        cursor.execute(load("dead_letters/chosen_letters") + load("dead_letters/count_letters"), parameters)
+        chosen = load("dead_letters/chosen_letters", visible=condition)
+        cursor.execute(chosen + load("dead_letters/count_letters"), given)
         return [Count(*row) for row in cursor.fetchall()]
 
 
 def preview(action: Action, letter_filter: LetterFilter, *, using: str, shown: int | None = None) -> list[Letter]:
     """The letters that the action would change, the first ones of them."""
     parameters = {**_parameters(action, letter_filter, using), "limit": shown, "after": None, "shown": shown}
-    return _ask("preview_letters", parameters, using)
+    return _ask("preview_letters", "true", parameters, using)
 
 
 def _parameters(action: Action, letter_filter: LetterFilter, using: str) -> dict[str, Any]:
@@ -189,15 +199,17 @@ def _parameters(action: Action, letter_filter: LetterFilter, using: str) -> dict
     }
 
 
-def _ask(statement: str, parameters: dict[str, Any], using: str) -> list[Letter]:
+def _ask(statement: str, visible: str, parameters: dict[str, Any], using: str) -> list[Letter]:
     with connections[using].cursor() as cursor:
-        cursor.execute(load("dead_letters/chosen_letters") + load(f"dead_letters/{statement}"), parameters)
+        chosen = load("dead_letters/chosen_letters", visible=visible)
+        cursor.execute(chosen + load(f"dead_letters/{statement}"), parameters)
         return [Letter(*row) for row in cursor.fetchall()]
 
 
 def _apply_once(
     action: Action,
     letter_filter: LetterFilter,
+    visible: str,
     parameters: dict[str, Any],
     using: str,
     actor: str,
@@ -208,7 +220,7 @@ def _apply_once(
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         if is_outermost:
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{int(LOCK_TIMEOUT_S * 1000)}ms"])
-        changed = sorted(_ask("change_state", parameters, using))
+        changed = sorted(_ask("change_state", visible, parameters, using))
         if action is DISCARD:
             _unpark(cursor, changed)
         _write_down(action, letter_filter, changed, using, actor, reason)

@@ -1,11 +1,13 @@
 """Which dead letters an operator means: by id, by transaction, by what they have in common."""
 
 import datetime as dt
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from django.core.exceptions import EmptyResultSet
 from django.db.models import Q, QuerySet
 
 from pubsub.models import DeadLetter, Topic
@@ -121,3 +123,20 @@ class LetterFilter:
             if name in values:
                 values[name] = convert(values[name])
         return cls(**values)
+
+
+def condition_of(visible: QuerySet[DeadLetter] | None, using: str) -> tuple[str, dict[str, Any]]:
+    """That a letter is one of these, as SQL with its parameters; None, or a queryset without a filter, means all.
+
+    >>> condition_of(DeadLetter.objects.filter(host_id="north"), "default")
+    ('id IN (SELECT ... "host_id" = %(visible_0)s)', {'visible_0': 'north'})
+    """
+    if visible is None or not (visible.query.where or visible.query.combinator or visible.query.is_sliced):
+        return "true", {}
+    try:
+        sql, given = visible.values("pk").query.get_compiler(using).as_sql()
+    except EmptyResultSet:
+        return "false", {}
+    names = iter(parameters := {f"visible_{number}": value for number, value in enumerate(given)})
+    named = re.sub("%s|%%", lambda found: f"%({next(names)})s" if found[0] == "%s" else "%%", sql)
+    return f"id IN ({named})", parameters

@@ -218,6 +218,7 @@ class Migration(OnPostgreSQL):
                 ("resized_at", models.DateTimeField(db_default=ClockTimestamp(), editable=False)),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "outbox_topic_resizes",
                 "db_table_comment": "From which position on a topic has how many partitions; keeps the order of keys over a resize",
             },
@@ -401,6 +402,7 @@ class Migration(OnPostgreSQL):
                 ),
             ],
             options={
+                "default_permissions": ("view", "delete"),
                 "db_table": "outbox_topic_subscriptions",
                 "db_table_comment": "Which consumer group reads which topic, and how",
                 "verbose_name": "subscription",
@@ -469,6 +471,7 @@ class Migration(OnPostgreSQL):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "outbox_members",
                 "db_table_comment": "Members: the processes that work for a group, with their last heartbeats",
                 "verbose_name": "member",
@@ -499,6 +502,7 @@ class Migration(OnPostgreSQL):
                     *message_content(),
                 ],
                 options={
+                    "default_permissions": ("view",),
                     "db_table": "outbox_message_t",
                     "db_table_comment": "Published events; insert-only, partitioned by id, retired by whole partitions",
                     "verbose_name": "event",
@@ -523,6 +527,7 @@ class Migration(OnPostgreSQL):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "outbox_delayed_message",
                 "db_table_comment": "Events that are not due yet",
                 "verbose_name": "delayed event",
@@ -551,6 +556,7 @@ class Migration(OnPostgreSQL):
                 ("expires_at", models.DateTimeField(db_comment="From then on the key may be used again")),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "outbox_dedup_key",
                 "db_table_comment": "Keys under which an event has been published, so that no second one is",
                 "indexes": [models.Index(fields=["expires_at"], name="outbox_dedup_key_expiry")],
@@ -588,6 +594,7 @@ class Migration(OnPostgreSQL):
                     ),
                 ],
                 options={
+                    "default_permissions": (),
                     "db_table": "log_entry",
                     "db_table_comment": "The log: which event stands at which offset; insert-only, partitioned by position",
                     "verbose_name": "log entry",
@@ -616,6 +623,7 @@ class Migration(OnPostgreSQL):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "log_counter",
                 "db_table_comment": "The next free offset of each topic",
                 "constraints": [models.CheckConstraint(condition=Q(next_offset__gte=1), name="log_counter_from_one")],
@@ -646,6 +654,7 @@ class Migration(OnPostgreSQL):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "log_partition_counter",
                 "db_table_comment": "Entries ever numbered, by topic and partition: what lag is worked out from",
             },
@@ -697,6 +706,7 @@ class Migration(OnPostgreSQL):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "log_sequencer",
                 "db_table_comment": "Up to where the outbox has been numbered (one row)",
                 "constraints": [models.CheckConstraint(condition=Q(id=1), name="log_sequencer_one_row")],
@@ -729,6 +739,7 @@ class Migration(OnPostgreSQL):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "log_segments",
                 "db_table_comment": "What full segments of the log hold, so that retention need not read them to decide",
             },
@@ -782,6 +793,7 @@ class Migration(OnPostgreSQL):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "consumer_offsets",
                 "db_table_comment": "Cursors: how far each group has come in each partition",
                 "verbose_name": "cursor",
@@ -839,6 +851,7 @@ class Migration(OnPostgreSQL):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "consumer_claims",
                 "db_table_comment": "Leases: ranges in flight, for delivery modes that hold no transaction open",
                 "verbose_name": "lease",
@@ -921,6 +934,7 @@ class Migration(OnPostgreSQL):
                 ),
             ],
             options={
+                "default_permissions": ("view",),
                 "db_table": "dead_letter_queue",
                 "db_table_comment": "Dead letters: events that a group could not handle",
                 "verbose_name": "dead letter",
@@ -1005,6 +1019,7 @@ class Migration(OnPostgreSQL):
                 ("traceback", models.TextField("traceback")),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "dead_letter_attempts",
                 "db_table_comment": "Every failed attempt at a dead letter",
                 "verbose_name": "attempt",
@@ -1028,6 +1043,7 @@ class Migration(OnPostgreSQL):
                 ("after", models.JSONField("after", null=True, encoder=DjangoJSONEncoder)),
             ],
             options={
+                "default_permissions": ("view",),
                 "db_table": "operator_events",
                 "db_table_comment": "The audit log: what operators did and what was decided automatically",
                 "verbose_name": "audit log row",
@@ -1061,6 +1077,7 @@ class Migration(OnPostgreSQL):
                 ),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "outbox_samples",
                 "db_table_comment": "How far topics and groups had come at some moments, for charts; written only on change",
                 "verbose_name": "sample",
@@ -1086,6 +1103,7 @@ class Migration(OnPostgreSQL):
                 ("data", models.JSONField("data", encoder=DjangoJSONEncoder)),
             ],
             options={
+                "default_permissions": ("view",),
                 "db_table": "spark_findings",
                 "db_table_comment": "What Spark jobs found in the log, a row each",
                 "verbose_name": "finding",
@@ -1104,6 +1122,7 @@ class Migration(OnPostgreSQL):
                 ("published_at", models.DateTimeField(db_default=ClockTimestamp(), editable=False)),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "spark_sink_batches",
                 "db_table_comment": "Batches that streams have published, each exactly once",
             },
@@ -1127,6 +1146,7 @@ class Migration(OnPostgreSQL):
                 ("metadata", models.JSONField()),
             ],
             options={
+                "default_permissions": (),
                 "db_table": "spark_staged_events",
                 "db_table_comment": "Events that Spark tasks want to publish; empty but for batches in the making",
                 "indexes": [
@@ -1160,6 +1180,7 @@ class Migration(OnPostgreSQL):
                     ("created_at", models.DateTimeField("published")),
                 ],
                 options={
+                    "default_permissions": (),
                     "db_table": "outbox_log_v",
                     "managed": False,
                 },
@@ -1183,6 +1204,7 @@ class Migration(OnPostgreSQL):
                     ("updated_at", models.DateTimeField("moved")),
                 ],
                 options={
+                    "default_permissions": (),
                     "db_table": "consumer_lag_v",
                     "managed": False,
                 },

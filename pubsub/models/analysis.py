@@ -22,6 +22,7 @@ class Finding(models.Model):
 
     class Meta:
         db_table = "spark_findings"
+        default_permissions = ("view",)
         db_table_comment = "What Spark jobs found in the log, a row each"
         verbose_name = _("finding")
         verbose_name_plural = _("findings")
@@ -43,6 +44,7 @@ class SinkBatch(models.Model):
 
     class Meta:
         db_table = "spark_sink_batches"
+        default_permissions = ()
         db_table_comment = "Batches that streams have published, each exactly once"
 
     def __str__(self) -> str:
@@ -66,6 +68,7 @@ class StagedEvent(models.Model):
 
     class Meta:
         db_table = "spark_staged_events"
+        default_permissions = ()
         db_table_comment = "Events that Spark tasks want to publish; empty but for batches in the making"
         indexes = [
             models.Index(fields=["task_id", "id"], name="spark_staged_events_task"),

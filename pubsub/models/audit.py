@@ -24,6 +24,7 @@ class OperatorEvent(models.Model):
 
     class Meta:
         db_table = "operator_events"
+        default_permissions = ("view",)
         db_table_comment = "The audit log: what operators did and what was decided automatically"
         verbose_name = _("audit log row")
         verbose_name_plural = _("audit log rows")
@@ -49,6 +50,7 @@ class Sample(models.Model):
 
     class Meta:
         db_table = "outbox_samples"
+        default_permissions = ()
         db_table_comment = "How far topics and groups had come at some moments, for charts; written only on change"
         verbose_name = _("sample")
         verbose_name_plural = _("samples")

@@ -32,6 +32,7 @@ class ConsumerOffset(models.Model):
 
     class Meta:
         db_table = "consumer_offsets"
+        default_permissions = ()
         db_table_comment = "Cursors: how far each group has come in each partition"
         verbose_name = _("cursor")
         verbose_name_plural = _("cursors")
@@ -73,6 +74,7 @@ class Lease(models.Model):
 
     class Meta:
         db_table = "consumer_claims"
+        default_permissions = ()
         db_table_comment = "Leases: ranges in flight, for delivery modes that hold no transaction open"
         verbose_name = _("lease")
         verbose_name_plural = _("leases")
@@ -104,6 +106,7 @@ class ConsumerLag(models.Model):
 
     class Meta:
         db_table = "consumer_lag_v"
+        default_permissions = ()
         managed = False
 
     def __str__(self) -> str:

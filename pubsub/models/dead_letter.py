@@ -55,6 +55,7 @@ class DeadLetter(models.Model):
 
     class Meta:
         db_table = "dead_letter_queue"
+        default_permissions = ("view",)
         db_table_comment = "Dead letters: events that a group could not handle"
         verbose_name = _("dead letter")
         verbose_name_plural = _("dead letters")
@@ -136,6 +137,7 @@ class Attempt(models.Model):
 
     class Meta:
         db_table = "dead_letter_attempts"
+        default_permissions = ()
         db_table_comment = "Every failed attempt at a dead letter"
         verbose_name = _("attempt")
         verbose_name_plural = _("attempts")

@@ -29,6 +29,7 @@ class LogEntry(models.Model):
 
     class Meta:
         db_table = "log_entry"
+        default_permissions = ()
         db_table_comment = "The log: which event stands at which offset; insert-only, partitioned by position"
         verbose_name = _("log entry")
         verbose_name_plural = _("log entries")
@@ -48,6 +49,7 @@ class LogCounter(models.Model):
 
     class Meta:
         db_table = "log_counter"
+        default_permissions = ()
         db_table_comment = "The next free offset of each topic"
         constraints = [models.CheckConstraint(condition=Q(next_offset__gte=1), name="log_counter_from_one")]
 
@@ -66,6 +68,7 @@ class LogPartitionCounter(models.Model):
 
     class Meta:
         db_table = "log_partition_counter"
+        default_permissions = ()
         db_table_comment = "Entries ever numbered, by topic and partition: what lag is worked out from"
 
     def __str__(self) -> str:
@@ -89,6 +92,7 @@ class SegmentContents(models.Model):
 
     class Meta:
         db_table = "log_segments"
+        default_permissions = ()
         db_table_comment = "What full segments of the log hold, so that retention need not read them to decide"
 
     def __str__(self) -> str:
@@ -124,6 +128,7 @@ class Sequencer(models.Model):
 
     class Meta:
         db_table = "log_sequencer"
+        default_permissions = ()
         db_table_comment = "Up to where the outbox has been numbered (one row)"
         constraints = [models.CheckConstraint(condition=Q(id=1), name="log_sequencer_one_row")]
 
@@ -157,6 +162,7 @@ class LogView(models.Model):
 
     class Meta:
         db_table = "outbox_log_v"
+        default_permissions = ()
         managed = False
 
     def __str__(self) -> str:

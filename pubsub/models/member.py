@@ -21,6 +21,7 @@ class Member(models.Model):
 
     class Meta:
         db_table = "outbox_members"
+        default_permissions = ()
         db_table_comment = "Members: the processes that work for a group, with their last heartbeats"
         verbose_name = _("member")
         verbose_name_plural = _("members")

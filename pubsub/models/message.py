@@ -81,6 +81,7 @@ class OutboxMessage(MessageContent):
 
     class Meta:
         db_table = "outbox_message_t"
+        default_permissions = ("view",)
         db_table_comment = "Published events; insert-only, partitioned by id, retired by whole partitions"
         verbose_name = _("event")
         verbose_name_plural = _("events")
@@ -103,6 +104,7 @@ class DelayedMessage(MessageContent):
 
     class Meta:
         db_table = "outbox_delayed_message"
+        default_permissions = ()
         db_table_comment = "Events that are not due yet"
         verbose_name = _("delayed event")
         verbose_name_plural = _("delayed events")
@@ -126,6 +128,7 @@ class DedupKey(models.Model):
 
     class Meta:
         db_table = "outbox_dedup_key"
+        default_permissions = ()
         db_table_comment = "Keys under which an event has been published, so that no second one is"
         indexes = [models.Index(fields=["expires_at"], name="outbox_dedup_key_expiry")]
 

@@ -131,6 +131,7 @@ class Resize(models.Model):
 
     class Meta:
         db_table = "outbox_topic_resizes"
+        default_permissions = ()
         db_table_comment = (
             "From which position on a topic has how many partitions; keeps the order of keys over a resize"
         )
@@ -232,6 +233,7 @@ class Subscription(models.Model):
 
     class Meta:
         db_table = "outbox_topic_subscriptions"
+        default_permissions = ("view", "delete")
         db_table_comment = "Which consumer group reads which topic, and how"
         verbose_name = _("subscription")
         verbose_name_plural = _("subscriptions")

@@ -3,9 +3,10 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg.sql
+from django.db import ProgrammingError, transaction
 
 from pubsub.db.sql import load
 from pubsub.errors import InvalidPublication
@@ -78,6 +79,22 @@ def table_in_database(name: str, connection: Any) -> Table:
     )
 
 
+class Schemas(NamedTuple):
+    """All quoted."""
+
+    new: str
+    """Where the migration creates."""
+    outbox: str
+    table: str
+    """The table with its schema."""
+
+
+def find_schemas(table: Table, connection: Any) -> Schemas:
+    with connection.cursor() as cursor:
+        cursor.execute(load("publishing/find_schemas"), {"table": table.quoted})
+        return Schemas(*cursor.fetchone())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Triggers:
     """One trigger, and its function, for each kind of statement."""
@@ -104,17 +121,17 @@ class Triggers:
             yield f"DROP FUNCTION IF EXISTS {name}()"
 
     def installing(self, table: Table, connection: Any) -> list[str]:
-        path = ", ".join([*map(quoted, _schemas(connection)), "pg_temp"])
-        return [self.installing_one(event, table, path) for event in EVENTS if event in self.events]
+        schemas = find_schemas(table, connection)
+        return [self.installing_one(event, table, schemas) for event in EVENTS if event in self.events]
 
-    def installing_one(self, event: str, table: Table, path: str) -> str:
+    def installing_one(self, event: str, table: Table, schemas: Schemas) -> str:
         name = self.name(event, table)
-        kind, rows = _kind_and_rows(event, table)
         return load(
             "publishing/publish_row_changes",
             name=name,
+            function=f"{schemas.new}.{name}",
+            outbox=schemas.outbox,
             tag=f"${name}$",
-            search_path=path,
             event=event.upper(),
             table=table.quoted,
             table_text=_literal(table.text),
@@ -122,6 +139,44 @@ class Triggers:
             type_prefix=_literal(self.type_prefix or table.text),
             transition_tables=_TRANSITION_TABLES[event],
             touched="old_rows" if event == "delete" else "new_rows",
+            changes=self.changes(event, table),
+        )
+
+    def check(self, table: Table, connection: Any) -> None:
+        """The triggers run with their owner's rights: raises if others could make them run something of theirs."""
+        schemas = find_schemas(table, connection)
+        for event in self.events:
+            view = f"{schemas.new}.{self.name(event, table)}"
+            making = load(
+                "publishing/check_row_changes", view=view, table=schemas.table, changes=self.changes(event, table)
+            )
+            with transaction.atomic(using=connection.alias), connection.cursor() as cursor:
+                cursor.execute("SET LOCAL search_path = pg_catalog, pg_temp")
+                try:
+                    cursor.execute(making)
+                except ProgrammingError as error:
+                    raise InvalidPublication(
+                        f"The changes of {table.text} cannot be published: {str(error).strip()}\nThe triggers run with "
+                        f"their owner's rights, and see PostgreSQL's own functions and operators only: in condition "
+                        f"and payload give others their schema, as in schema.function(…), schema.table, "
+                        f"value::schema.type and OPERATOR(schema.=)."
+                    ) from error
+                cursor.execute(load("publishing/find_foreign_schemas"), {"view": view})
+                foreign = [name for (name,) in cursor.fetchall()]
+                transaction.set_rollback(True, using=connection.alias)
+            if foreign:
+                raise InvalidPublication(
+                    f"The changes of {table.text} cannot be published: condition or payload use functions or "
+                    f"operators of the schema {foreign[0]}, in which others may create theirs, and the triggers would "
+                    f"run those with their owner's rights. REVOKE CREATE ON SCHEMA {quoted(foreign[0])} from them, or "
+                    f"move the functions."
+                )
+
+    def changes(self, event: str, table: Table) -> str:
+        """The query whose rows become events."""
+        kind, rows = _kind_and_rows(event, table)
+        return load(
+            "publishing/row_changes",
             kind=kind,
             rows=rows,
             key=_text_of(kind, [table.column(self.key)] if self.key else table.primary_key),
@@ -172,14 +227,6 @@ def _text_of(kind: str, columns: Sequence[str]) -> str:
         for row in ("new", "old")
     )
     return f"CASE {kind} WHEN 'delete' THEN {old} ELSE {new} END"
-
-
-def _schemas(connection: Any) -> list[str]:
-    """The schemas in which the migration sees tables, and so those of the outbox."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT current_schemas(false)::text[]")
-        (schemas,) = cursor.fetchone()
-    return list(schemas)
 
 
 def quoted(name: str) -> str:

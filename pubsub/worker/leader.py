@@ -7,6 +7,7 @@ transaction pooler, where there are no sessions, this thread ends, and its worke
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -21,7 +22,7 @@ from pubsub.sequencing.delayed import move_due_messages
 from pubsub.sequencing.sequencer import sequence_on
 from pubsub.sequencing.wake import MOVED_CHANNEL
 
-from .maintenance import URGENT, Maintenance
+from .maintenance import URGENT, Maintenance, MaintenanceJob
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,13 @@ class Leader(ListeningPart):
     thread_name = "pubsub-leader"
     when_failing = "the sequencer's connection was lost, and the worker polls"
 
-    def __init__(self, using: str, wait_period_s: float, moved: threading.Event | None = None) -> None:
+    def __init__(
+        self,
+        using: str,
+        wait_period_s: float,
+        moved: threading.Event | None = None,
+        maintenance: Sequence[MaintenanceJob] = URGENT,
+    ) -> None:
         if wait_period_s <= 0:
             raise PubSubError(f"wait_period_s must be positive, got {wait_period_s}.")
         super().__init__(using, retry_s=wait_period_s)
@@ -61,7 +68,7 @@ class Leader(ListeningPart):
         self._announced = False
         """Whether publishers can see that a leader waits for their hint."""
         self._next_look_s = FIRST_LOOK_S
-        self._maintenance = Maintenance(using, URGENT)
+        self._maintenance = Maintenance(using, maintenance)
 
     def on_connect(self, connection: psycopg.Connection[Any]) -> None:
         self._can_listen = can_listen(connection)

@@ -3,12 +3,13 @@
 Workers do it beside their work; `manage.py run_cleanup` does the same without one.
 """
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from pubsub.dead_letters.parking import unpark_stranded
 from pubsub.errors import PubSubError
@@ -62,9 +63,33 @@ class Maintenance:
         self._due = time.monotonic() + EVERY_S
         # A thread's connection may have been idle since the last time, and cut meanwhile.
         connections[self.using].close_if_unusable_or_obsolete()
+        if self._jobs and not owns_tables(self.using):
+            _say_who_must(self.using)
+            self._jobs = ()
         for job in self._jobs:
             try:
                 job(self.using)
             except Exception:
                 logger.exception("%s failed; trying again in %d s", job.__name__, EVERY_S)
         return True
+
+
+def owns_tables(using: str) -> bool:
+    """Whether it may make and drop segments, as only their owner may."""
+    asked = "SELECT pg_has_role(current_user, relowner, 'USAGE') FROM pg_class WHERE oid = to_regclass('log_entry')"
+    try:
+        with connections[using].cursor() as cursor:
+            cursor.execute(asked)
+            row = cursor.fetchone()
+    except DatabaseError:
+        return True  # the jobs will say what is wrong, each for itself
+    return row is None or bool(row[0])
+
+
+@functools.cache  # once in a process, of which two threads do maintenance
+def _say_who_must(using: str) -> None:
+    logger.warning(
+        "this worker does no maintenance, for its role does not own the tables of database %s: run `manage.py "
+        "run_cleanup` as their owner beside it, and this worker with --no-maintenance",
+        using,
+    )

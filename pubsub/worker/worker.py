@@ -33,7 +33,7 @@ from pubsub.topics.registry import topic_ids
 
 from .in_hand import LONGEST_BACKOFF_S, InHand
 from .leader import Leader
-from .maintenance import Maintenance
+from .maintenance import JOBS, URGENT, Maintenance
 from .membership import Membership
 from .threads import handing_over, tending_connections
 
@@ -68,6 +68,7 @@ class Worker:
         drain: bool = False,
         max_events: int | None = None,
         listen: bool = True,
+        maintenance: bool = True,
         worker_id: str | None = None,
         liveness_file: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -100,8 +101,12 @@ class Worker:
         self._finder: WorkFinder
         self._leases = LeaseRenewer(using=using)
         self._modes = self._make_modes()
-        self._maintenance = Maintenance(using)
-        self._leader = Leader(using, self.wait_period_s, self._wake) if listen and not drain else None
+        self._maintenance = Maintenance(using, JOBS if maintenance else ())
+        self._leader = (
+            Leader(using, self.wait_period_s, self._wake, URGENT if maintenance else ())
+            if listen and not drain
+            else None
+        )
         self._membership = Membership(using, self.worker_id, [])
 
     def _make_modes(self) -> dict[Delivery, Mode]:

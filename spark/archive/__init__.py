@@ -2,9 +2,10 @@
 
     DIR/topic=orders.events/date=2030-01-31/<first>-<last>-<run>-<n>.parquet
     DIR/topic=orders.events/_manifest/<first>-<last>.json
+    DIR/topic=orders.events/_archive.json                   whose archive the folder is
 
-A range is archived once its manifest exists, which is written last, by renaming. Files that no manifest names were left
-by a run that was killed, and the next run removes them.
+A range is archived once its manifest exists, which is written last, by renaming. A run has a folder in _staging while
+it writes; the next run removes what a killed run left there. Any other file that no manifest names stays.
 """
 
 from .manifest import Archive, Piece, PieceFile, TopicArchive

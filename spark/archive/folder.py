@@ -55,10 +55,8 @@ class Folder:
         finally:
             stream.close()
 
-    def write_text(self, path: str, text: str) -> None:
-        """Afterwards all of it exists, even after a power cut, or nothing."""
-        folder, _, name = path.rpartition("/")
-        unfinished = f"{folder}/.{name}.unfinished"
+    def write_text(self, path: str, text: str, *, unfinished: str) -> None:
+        """Afterwards all of it exists, even after a power cut, or nothing but the unfinished file."""
         stream = self._files.create(self._path(unfinished), True)
         try:
             stream.write(text.encode())

@@ -3,6 +3,7 @@
 import datetime as dt
 import itertools
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FORMAT = 1
+
+INSIDE = re.compile(r"date=[\w+-]+/[\w-]+\.parquet")
+"""A file's path in a manifest: it leads nowhere else, and Spark, which expands patterns, finds none in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,8 @@ class TopicArchive:
         self.folder = folder
         self.topic = topic
         self.path = f"topic={quote(topic, safe='')}"
+        self.staging = f"{self.path}/_staging"
+        """A folder for each run that has not finished."""
 
     def every_piece(self) -> list[Piece]:
         """All that have a manifest, including those that a larger one has replaced."""
@@ -81,9 +87,9 @@ class TopicArchive:
                 )
         return kept
 
-    def publish(self, piece: Piece) -> None:
+    def publish(self, piece: Piece, unfinished: str) -> None:
         """From now on the range is archived."""
-        self.folder.write_text(self.manifest_path(piece), piece.as_json())
+        self.folder.write_text(self.manifest_path(piece), piece.as_json(), unfinished=unfinished)
 
     def manifest_path(self, piece: Piece) -> str:
         return f"{self.path}/_manifest/{piece.first:020}-{piece.last:020}.json"
@@ -130,6 +136,12 @@ def _piece(path: str, text: str) -> Piece:
         if given.pop("format") != FORMAT:
             raise ArchiveBroken(f"{path} was written by a newer version of this package. Use that version.")
         files = [PieceFile(**file) for file in given.pop("files")]
+        for file in files:
+            if not INSIDE.fullmatch(file.path):
+                raise ArchiveBroken(
+                    f"{path} names {file.path!r}, and not a file of a date in its own folder. Restore it from a copy "
+                    f"of the archive, and find out who has changed it."
+                )
         return Piece(**given, files=files)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArchiveBroken(f"{path} is not a manifest ({error}). Restore it from a copy of the archive.") from error

@@ -6,6 +6,7 @@ run is killed in between, the next run repeats or continues it.
 """
 
 import datetime as dt
+import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,8 @@ from pubsub.spark.ranges import Extent, LogRange, extents
 from pubsub.spark.readers import read_ranges
 
 from . import group as groups
-from .manifest import Archive, Piece, PieceFile, TopicArchive, age_s, replacement
+from .manifest import Archive, Piece, PieceFile, TopicArchive
+from .own import clean, is_marked, mark, strangers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,9 +49,6 @@ NEVER_TWICE = ("c_offset", "position", "event_id", "payload", "created_at")
 TOGETHER = 8
 """This many small ranges are merged into one."""
 
-REPLACED_STAY_S = 3600
-"""For readers that are using them."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Archived:
@@ -61,6 +60,8 @@ class Archived:
     first: int
     last: int
     """Of everything that is now archived."""
+    strangers: Sequence[str]
+    """Files in its folder that the archive did not write, or no longer knows."""
 
 
 def archive_topic(
@@ -72,10 +73,14 @@ def archive_topic(
     range_size: int = RANGE_SIZE,
     together: int = TOGETHER,
     allow_gap: bool = False,
+    remove_strangers: bool = False,
     reached: Callable[[str], None] = lambda step: None,
     using: str = DEFAULT_DB_ALIAS,
 ) -> Archived:
     """Archives a topic up to its current tip, and merges small ranges.
+
+    Raises :class:`NotAnArchive` where the folder holds files and is not this group's archive of the topic. What else
+    is in it stays, and is listed, unless ``remove_strangers``.
 
     ``reached`` is called at each step: staged, checked, named, published, moved, merged.
 
@@ -89,7 +94,11 @@ def archive_topic(
     (extent,) = extents(topic, using)
     writer = Writer(session, Archive(session, root).topic(topic), reached)
     with groups.alone(group, extent.topic_id, using):
-        writer.clean()
+        mark(writer.archive, group)
+        clean(writer.archive)
+        not_named = strangers(writer.archive)
+        for path in not_named if remove_strangers else ():
+            writer.folder.remove(path)
         there = writer.archive.pieces()
         next_offset = there[-1].last + 1 if there else extent.oldest
         groups.subscribe(group, extent.topic_id, next_offset, using)
@@ -103,6 +112,7 @@ def archive_topic(
             groups.move_to(group, extent.topic_id, piece.last + 1, using)
             reached("moved")
         merged = writer.merge(range_size, together)
+        writer.finish()
         there = writer.archive.pieces()
     return Archived(
         topic=topic,
@@ -110,15 +120,19 @@ def archive_topic(
         merged=merged,
         first=there[0].first if there else next_offset,
         last=there[-1].last if there else next_offset - 1,
+        strangers=not_named,
     )
 
 
-def would_archive(session: "SparkSession", root: str, topic: str, *, range_size: int, using: str) -> list[LogRange]:
-    """The ranges that archiving would write now."""
+def would_archive(
+    session: "SparkSession", root: str, topic: str, *, group: str = "archive", range_size: int, using: str
+) -> tuple[list[LogRange], list[str]]:
+    """The ranges that archiving would write now, and the files that no manifest names."""
     (extent,) = extents(topic, using)
-    there = Archive(session, root).topic(topic).pieces()
-    next_offset = _next(there, extent, allow_gap=True, using=using)
-    return extent.range(next_offset).split(range_size)
+    archive = Archive(session, root).topic(topic)
+    is_marked(archive, group)
+    next_offset = _next(archive.pieces(), extent, allow_gap=True, using=using)
+    return extent.range(next_offset).split(range_size), strangers(archive)
 
 
 def _next(there: Sequence[Piece], extent: Extent, *, allow_gap: bool, using: str) -> int:
@@ -164,6 +178,10 @@ class Writer:
         self.archive = archive
         self.folder = archive.folder
         self.reached = reached
+        self.run = uuid.uuid4().hex
+        self.staging = f"{archive.staging}/{self.run}"
+        """As long as it is there, files of this run may be removed if no manifest names them."""
+        self.numbers = itertools.count()
 
     def write_log(self, piece: LogRange, using: str) -> Piece:
         frame = read_ranges(self.session, [piece], using=using)
@@ -186,27 +204,14 @@ class Writer:
             self.reached("merged")
         return merged
 
-    def clean(self) -> None:
-        """Removes files of killed runs, and files that were replaced long enough ago."""
-        every = self.archive.every_piece()
-        kept = []
-        for piece in every:
-            by = replacement(piece, every)
-            if by is not None and age_s(by) > REPLACED_STAY_S:
-                self.folder.remove(self.archive.manifest_path(piece))
-            else:
-                kept.append(piece)
-        named = {f"{self.archive.path}/{file.path}" for piece in kept for file in piece.files}
-        manifests = {self.archive.manifest_path(piece) for piece in kept}
-        for path in self.folder.files_below(self.archive.path):
-            if path not in named and path not in manifests:
-                self.folder.remove(path)
-        self.folder.remove(f"{self.archive.path}/_staging")
+    def finish(self) -> None:
+        """Everything that this run wrote is named by manifests."""
+        self.folder.remove(self.staging)
 
     def _write(self, frame: "DataFrame", first: int, last: int, last_event_id: str) -> Piece:
         from pyspark.sql import functions as f
 
-        staging = f"{self.archive.path}/_staging/{uuid.uuid4()}"
+        staging = f"{self.staging}/{first}-{last}"
         writer = frame.withColumn("date", f.to_date("created_at")).write.partitionBy("date")
         for column in NEVER_TWICE:
             writer = writer.option(f"parquet.enable.dictionary#{column}", "false")
@@ -217,9 +222,8 @@ class Writer:
         self.reached("staged")
         piece = self._named(staging, first, last, last_event_id)
         self.folder.settle([f"{self.archive.path}/{file.path}" for file in piece.files])
-        self.folder.remove(staging)
         self.reached("named")
-        self.archive.publish(piece)
+        self.archive.publish(piece, f"{staging}/manifest.json")
         self.reached("published")
         return piece
 
@@ -251,14 +255,14 @@ class Writer:
         )
         self._check(of_files, first, last)
         self.reached("checked")
-        run, files = uuid.uuid4().hex[:8], []
+        files = []
         parts = {_name(row.file): row for row in of_files}
-        for number, path in enumerate(self.folder.files_below(staging)):
+        for path in self.folder.files_below(staging):
             row = parts.get(_name(path))
             if row is None:
                 continue  # Spark's marks of success, and checksums
             date = path.split("/date=")[1].partition("/")[0]
-            name = f"date={date}/{row.first:020}-{row.last:020}-{run}-{number}.parquet"
+            name = f"date={date}/{row.first:020}-{row.last:020}-{self.run}-{next(self.numbers)}.parquet"
             size, digest = self.folder.size(path) or 0, self.folder.sha256(path)
             self.folder.move(path, f"{self.archive.path}/{name}")
             files.append(

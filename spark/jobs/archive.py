@@ -1,6 +1,7 @@
 """Archiving as a job: writes the log to Parquet, and merges small files."""
 
 from argparse import ArgumentParser
+from collections.abc import Sequence
 
 from pubsub.spark.archive.write import RANGE_SIZE, TOGETHER, archive_topic, would_archive
 from pubsub.spark.errors import InvalidRead
@@ -27,12 +28,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--allow-gap", action="store_true", help="continue even if retention has dropped unarchived events"
     )
+    parser.add_argument(
+        "--clean",
+        action="store_true",
+        help="remove files in the topics' folders that no manifest names (see --dry-run)",
+    )
     parser.add_argument("--dry-run", action="store_true", help="say what would be archived, and do nothing")
 
 
 def run(request: JobRequest) -> JobResult:
     options = request.options
-    size, root = options.get("range_size", RANGE_SIZE), options.get("to")
+    size, root, group = options.get("range_size", RANGE_SIZE), options.get("to"), options.get("group", "archive")
     if not root:
         raise InvalidRead("Name the folder to archive to: --to DIR.")
     rows: list[tuple[object, ...]] = []
@@ -40,26 +46,35 @@ def run(request: JobRequest) -> JobResult:
     for topic in request.topics or [extent.topic for extent in extents(None, request.using)]:
         request.say(f"Archiving {topic}")
         if options.get("dry_run"):
-            pieces = would_archive(request.session, root, topic, range_size=size, using=request.using)
+            pieces, not_named = would_archive(
+                request.session, root, topic, group=group, range_size=size, using=request.using
+            )
+            notes += _of_strangers(not_named, "--clean removes it.")
             rows += [(topic, "to be archived", each.first, each.last, None, None, each.count) for each in pieces]
             continue
         done = archive_topic(
             request.session,
             root,
             topic,
-            group=options.get("group", "archive"),
+            group=group,
             range_size=size,
             together=max(2, options.get("together", TOGETHER)),
             allow_gap=options.get("allow_gap", False),
+            remove_strangers=options.get("clean", False),
             using=request.using,
         )
         for what, some in (("archived", done.pieces), ("put together", done.merged)):
             rows += [(topic, what, each.first, each.last, len(each.files), each.bytes, each.count) for each in some]
+        notes += _of_strangers(done.strangers, "Removed." if options.get("clean") else "Left; --clean removes it.")
         if done.last >= done.first:
             notes.append(f"{topic}: offsets {done.first} to {done.last} are archived.")
     if options.get("dry_run"):
         notes.append("This was a dry run: nothing was changed.")
     return JobResult(frame=request.session.createDataFrame(rows, SCHEMA), chart="events", notes=notes)
+
+
+def _of_strangers(paths: Sequence[str], what_then: str) -> list[str]:
+    return [f"{path} is named by no manifest. {what_then}" for path in paths]
 
 
 JOB = SparkJob(

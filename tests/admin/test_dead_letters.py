@@ -23,11 +23,10 @@ def test_a_user_who_may_only_replay_sees_nothing(sign_in):
 
 
 @pytest.mark.parametrize("page", ["add", "change", "delete"])
-def test_dead_letters_cannot_be_written_by_hand(sign_in, page):
+def test_dead_letters_cannot_be_written_by_hand(admin_client, page):
     letter = DeadLetterFactory()
-    client = sign_in("view_deadletter", "add_deadletter", "change_deadletter", "delete_deadletter")
     arguments = [] if page == "add" else [letter.pk]
-    response = client.post(reverse(f"admin:pubsub_deadletter_{page}", args=arguments), {"state": "resolved"})
+    response = admin_client.post(reverse(f"admin:pubsub_deadletter_{page}", args=arguments), {"state": "resolved"})
     assert response.status_code == 403
     assert DeadLetter.objects.get().state == "dead"
 

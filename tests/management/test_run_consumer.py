@@ -28,10 +28,12 @@ def test_each_option_reaches_the_worker(worker_of: Any) -> None:
     worker = worker_of(
         *("--partition=0", "--partition=3", "--batch-size=7", "--wait-period-ms=250", "--threads=2", "--drain"),
         *("--max-events=9", "--no-listen", "--worker-id=here", "--liveness-file=/tmp/alive", "--database=default"),
+        "--no-maintenance",
     )
     assert [declared.group for declared in worker.declared] == ["readers"]
     assert (worker.partitions, worker.batch_size, worker.wait_period_s) == ([0, 3], 7, 0.25)
     assert (worker.threads, worker.drain, worker.max_events) == (2, True, 9)
+    assert worker._maintenance._jobs == ()
     assert (worker.worker_id, str(worker.liveness_file), worker.using) == ("here", "/tmp/alive", "default")
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pubsub.db import locks
 from pubsub.models import ConsumerLag, ConsumerOffset, LogView, Subscription
 from pubsub.spark.archive import Archive, archive_topic, read_archive
-from pubsub.spark.errors import ArchiveBroken, ArchiveBusy, RangeNotThere
+from pubsub.spark.errors import ArchiveBroken, ArchiveBusy, NotAnArchive, RangeNotThere
 from pubsub.spark.readers import read_log
 
 from .log import make_topic, orders, publish_all
@@ -126,11 +126,68 @@ def test_small_ranges_are_merged_and_the_old_files_removed_later(
     assert [(piece.first, piece.last, len(piece.files)) for piece in archive.pieces()] == [(1, 12, 1)]
     assert len(archive.every_piece()) == 5
     assert offsets(read_archive(spark, root, "orders")) == list(range(1, 13))
-    monkeypatch.setattr("pubsub.spark.archive.write.REPLACED_STAY_S", -1)
+    monkeypatch.setattr("pubsub.spark.archive.own.REPLACED_STAY_S", -1)
     archive_topic(spark, root, "orders")
     assert len(archive.every_piece()) == 1
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
     assert offsets(read_archive(spark, root, "orders")) == list(range(1, 13))
+
+
+def test_a_folder_of_another_program_is_refused_and_left_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    make_topic()
+    publish_all("orders", orders(5))
+    theirs = tmp_path / "topic=orders" / "date=2030-01-31" / "part-0.parquet"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("theirs")
+    with pytest.raises(NotAnArchive, match=r"holds 1 files, such as topic=orders/date=2030-01-31/part-0\.parquet"):
+        archive_topic(spark, str(tmp_path), "orders", remove_strangers=True)
+    with pytest.raises(CommandError, match="another program may have written them"):
+        run("archive", "--topic", "orders", "--to", tmp_path, "--dry-run")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [theirs]
+    assert not Subscription.objects.exists()
+
+
+def test_the_archive_of_another_group_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    make_topic()
+    publish_all("orders", orders(5))
+    archive_topic(spark, str(tmp_path), "orders")
+    with pytest.raises(NotAnArchive, match=r"'group': 'archive'.* and not of .*'group': 'another'"):
+        archive_topic(spark, str(tmp_path), "orders", group="another")
+    assert offsets(read_archive(spark, str(tmp_path), "orders")) == [1, 2, 3, 4, 5]
+
+
+def test_what_it_has_not_written_goes_only_if_it_is_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    """Nor does what it has written and no longer knows: of a copy without all manifests, events may be nowhere else."""
+    make_topic()
+    publish_all("orders", orders(20))
+    done = archive_topic(spark, str(tmp_path), "orders", range_size=10)
+    folder = tmp_path / "topic=orders"
+    (folder / "_manifest" / f"{1:020}-{10:020}.json").unlink()
+    forgotten = [f"topic=orders/{file.path}" for file in done.pieces[0].files]
+    (folder / "_SUCCESS").write_text("")
+    expected = [*forgotten, "topic=orders/_SUCCESS"]
+    assert archive_topic(spark, str(tmp_path), "orders").strangers == sorted(expected)
+    dry = run("archive", "--topic", "orders", "--to", tmp_path, "--dry-run", "--clean")
+    assert dry["notes"][:-1] == [f"{path} is named by no manifest. --clean removes it." for path in sorted(expected)]
+    assert all((tmp_path / path).exists() for path in expected)
+    run("archive", "--topic", "orders", "--to", tmp_path, "--clean")
+    assert not any((tmp_path / path).exists() for path in expected)
+    assert offsets(read_archive(spark, str(tmp_path), "orders")) == list(range(11, 21))
+
+
+@pytest.mark.parametrize(
+    "path", ["../../outside/a.parquet", "date=1/../../a.parquet", "/a.parquet", "date=*/a.parquet"]
+)
+def test_a_manifest_that_leads_elsewhere_is_refused(spark: SparkSession, tmp_path: Path, path: str) -> None:
+    make_topic()
+    publish_all("orders", orders(5))
+    archive_topic(spark, str(tmp_path), "orders")
+    (manifest,) = (tmp_path / "topic=orders" / "_manifest").glob("*.json")
+    written = json.loads(manifest.read_text())
+    written["files"][0]["path"] = path
+    manifest.write_text(json.dumps(written))
+    with pytest.raises(ArchiveBroken, match="and not a file of a date in its own folder"):
+        read_archive(spark, str(tmp_path), "orders")
 
 
 def test_archive_and_log_are_one_range(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""Three groups of users to begin with. What you make of them afterwards stays."""
+
+from django.contrib.auth.models import Group, Permission
+
+VIEWER = (
+    "view_topic",
+    "view_subscription",
+    "view_outboxmessage",
+    "view_deadletter",
+    "view_operatorevent",
+    "view_finding",
+)
+OPERATOR = (
+    *VIEWER,
+    "view_payload_outboxmessage",
+    "view_payload_deadletter",
+    "pause_subscription",
+    "seek_subscription",
+    "replay_deadletter",
+    "discard_deadletter",
+    "edit_payload_deadletter",
+)
+ADMINISTRATOR = (
+    *OPERATOR,
+    "publish_outboxmessage",
+    "add_topic",
+    "change_topic",
+    "delete_topic",
+    "delete_subscription",
+)
+
+GROUPS = {
+    "Pub/sub viewers": VIEWER,
+    "Pub/sub operators": OPERATOR,
+    "Pub/sub administrators": ADMINISTRATOR,
+}
+
+
+def make_groups(using: str) -> dict[str, bool]:
+    """Makes those that are missing. Returns whether each was."""
+    made = {}
+    for name, codenames in GROUPS.items():
+        group, made[name] = Group.objects.using(using).get_or_create(name=name)
+        if made[name]:
+            wanted = Permission.objects.using(using).filter(content_type__app_label="pubsub", codename__in=codenames)
+            group.permissions.set(wanted)
+    return made
