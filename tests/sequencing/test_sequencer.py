@@ -264,7 +264,7 @@ def test_no_piece_divides_a_transaction(session: Session, other: Session) -> Non
     ]
 
 
-def test_an_event_that_was_open_before_the_backlog_keeps_its_place_in_it(session: Session, other: Session) -> None:
+def test_an_event_that_was_open_before_the_backlog_belongs_to_it(session: Session, other: Session) -> None:
     """Its transaction has a number below those of the backlog, and was in progress at the last pass."""
     other.execute("BEGIN")
     insert(other, "open")
