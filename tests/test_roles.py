@@ -18,10 +18,12 @@ from django.db import ProgrammingError, connection, transaction
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from prometheus_client import generate_latest
 
 from pubsub import publish, publish_many
 from pubsub.delivery import Delivery
 from pubsub.models import ConsumerOffset, DeadLetter, DelayedMessage, OperatorEvent, OutboxMessage
+from pubsub.monitoring.metrics import everything
 from pubsub.subscriptions.declare import Registry
 from pubsub.worker import maintenance
 from pubsub.worker.worker import Worker
@@ -96,8 +98,10 @@ def run(*arguments: str) -> str:
     return out.getvalue()
 
 
-def test_a_publisher_publishes_and_does_nothing_else() -> None:
+def test_a_publisher_publishes_and_does_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"payload": 6}\n')))
     with acting_as("publisher"):
+        assert "Published 1 event" in run("pubsub_publish", "work")
         with transaction.atomic():
             publish("work", 1, key="k", host_id="h", user_id="u", type="t", to_group="readers", metadata={"a": 1})
             publish_many("work", [{"payload": 2}, {"payload": 3}])
@@ -117,7 +121,7 @@ def test_a_publisher_publishes_and_does_nothing_else() -> None:
             "INSERT INTO log_entry VALUES (1, 1, 1, 1, 1)",
             "CREATE TABLE mine ()",
         )
-    assert (OutboxMessage.objects.count(), DelayedMessage.objects.count()) == (4, 1)
+    assert (OutboxMessage.objects.count(), DelayedMessage.objects.count()) == (5, 1)
 
 
 @pytest.mark.parametrize("delivery", Delivery)
@@ -230,6 +234,7 @@ def test_a_reader_sees_everything_and_changes_nothing() -> None:
     with acting_as("reader"):
         assert '"work"' in run("pubsub_status", "--format=json")
         assert run("pubsub_tail", "work", "--from=earliest", "--no-follow", "--format=json").count("\n") >= 3
+        assert b"pubsub_database_up 1.0" in generate_latest(everything())
         run("pubsub_topic", "list")
         run("pubsub_group", "list")
         run("pubsub_dead_letters", "show", str(letter.pk))

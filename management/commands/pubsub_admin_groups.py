@@ -4,10 +4,11 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.contrib.auth.models import Group
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.db import router, transaction
 
 from pubsub.admin.groups import make_groups
+from pubsub.errors import PubSubError
 
 
 class Command(BaseCommand):
@@ -21,7 +22,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         using = options["database"] or router.db_for_write(Group)
-        with transaction.atomic(using=using):
-            made = make_groups(using)
+        try:
+            with transaction.atomic(using=using):
+                made = make_groups(using)
+        except PubSubError as error:
+            raise CommandError(str(error)) from error
         for name, is_new in made.items():
             self.stdout.write(f"{name}: {'created' if is_new else 'exists, left as it is'}")

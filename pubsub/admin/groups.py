@@ -2,6 +2,8 @@
 
 from django.contrib.auth.models import Group, Permission
 
+from pubsub.errors import PubSubError
+
 VIEWER = (
     "view_topic",
     "view_subscription",
@@ -38,10 +40,14 @@ GROUPS = {
 
 def make_groups(using: str) -> dict[str, bool]:
     """Makes those that are missing. Returns whether each was."""
+    known = Permission.objects.using(using).filter(content_type__app_label="pubsub")
+    if missing := set(ADMINISTRATOR) - set(known.values_list("codename", flat=True)):
+        raise PubSubError(
+            f'Database "{using}" lacks the permission {min(missing)}; run `manage.py migrate`, which makes all of them.'
+        )
     made = {}
     for name, codenames in GROUPS.items():
         group, made[name] = Group.objects.using(using).get_or_create(name=name)
         if made[name]:
-            wanted = Permission.objects.using(using).filter(content_type__app_label="pubsub", codename__in=codenames)
-            group.permissions.set(wanted)
+            group.permissions.set(known.filter(codename__in=codenames))
     return made

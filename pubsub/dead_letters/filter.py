@@ -129,7 +129,7 @@ def condition_of(visible: QuerySet[DeadLetter] | None, using: str) -> tuple[str,
     """That a letter is one of these, as SQL with its parameters; None, or a queryset without a filter, means all.
 
     >>> condition_of(DeadLetter.objects.filter(host_id="north"), "default")
-    ('id IN (SELECT ... "host_id" = %(visible_0)s)', {'visible_0': 'north'})
+    ('id IN (SELECT ..."host_id" = %(visible_0)s)', {'visible_0': 'north'})
     """
     if visible is None or not (visible.query.where or visible.query.combinator or visible.query.is_sliced):
         return "true", {}

@@ -159,7 +159,7 @@ class Triggers:
                         f"The changes of {table.text} cannot be published: {str(error).strip()}\nThe triggers run with "
                         f"their owner's rights, and see PostgreSQL's own functions and operators only: in condition "
                         f"and payload give others their schema, as in schema.function(…), schema.table, "
-                        f"value::schema.type and OPERATOR(schema.=)."
+                        f"value::schema.type and OPERATOR(schema.=). A primary key must be of types that they compare."
                     ) from error
                 cursor.execute(load("publishing/find_foreign_schemas"), {"view": view})
                 foreign = [name for (name,) in cursor.fetchall()]

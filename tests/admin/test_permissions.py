@@ -9,7 +9,7 @@ import pytest
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.models import Group, Permission, User
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.urls import reverse
 
@@ -328,6 +328,17 @@ def test_groups_are_made_once_and_then_left_alone():
         "Pub/sub administrators: exists, left as it is",
     ]
     assert operators.permissions.count() == 0
+
+
+def test_groups_are_not_made_without_their_permissions():
+    permission = Permission.objects.get(codename="seek_subscription")
+    permission.delete()
+    try:
+        with pytest.raises(CommandError, match="lacks the permission seek_subscription"):
+            call_command("pubsub_admin_groups")
+        assert not Group.objects.exists()
+    finally:
+        permission.save(force_insert=True)
 
 
 GROUP_NAMES = ("viewers", "operators", "administrators")
