@@ -96,6 +96,7 @@ PUBSUB_TYPES: dict[str, Callable[[str], Any]] = {
     "longest_pause_ms": int,
     "max_payload_bytes": int,
     "max_streams": int,
+    "max_streams_per_user": int,
     "member_retention_s": int,
     "segment_rows": int,
     "sequencer_stuck_s": int,

@@ -70,6 +70,9 @@ class Settings:
     max_streams: int = 500
     """Streams of server-sent events that one process serves at a time; more are refused."""
 
+    max_streams_per_user: int = 20
+    """Those of one user who has signed in."""
+
     tracing: bool = False
     """Whether publishing and handling are OpenTelemetry spans."""
 

@@ -115,7 +115,9 @@ def unknown_topic(name: str, known: Sequence[str]) -> UnknownTopic:
             '`migrate`, or added in the admin; PUBSUB["unknown_topic"] = "create" creates them when they are first '
             "published to."
         )
-        % {"topic": name, "hint": hint(name, known)}
+        % {"topic": name, "hint": hint(name, known)},
+        name=name,
+        known=known,
     )
 
 

@@ -18,7 +18,8 @@ from pubsub.errors import CannotResume, InvalidSubscription, PubSubError, Unknow
 from pubsub.models import Topic
 from pubsub.sequencing.sequencer import sequence
 from pubsub.streams import listen
-from pubsub.streams.listener import Listener, Position
+from pubsub.streams.listener import Listener
+from pubsub.streams.start import Position
 from tests.sessions import Running, connect, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -124,7 +125,7 @@ def test_it_may_begin_with_the_next_offset_but_not_further() -> None:
     with pubsub.listen("default", start=4) as events:
         say(4)
         assert take(events, 1) == [4]
-    with pytest.raises(CannotResume, match="never been"), pubsub.listen("default", start=6):
+    with pytest.raises(CannotResume, match="never existed"), pubsub.listen("default", start=6):
         pass
     with pytest.raises(CannotResume), pubsub.listen("*", start=Position(100)):
         pass
