@@ -3,15 +3,25 @@
 import datetime as dt
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
+from django.core.management.base import CommandError
 from django.utils import timezone
+
+from .exits import MISUSED
 
 T = TypeVar("T")
 
 
-def whole_number(at_least: int) -> Callable[[str], int]:
+LARGEST = 2**31 - 1
+"""Of most numbers: what PostgreSQL calls an integer."""
+
+LARGEST_ID = 2**63 - 1
+"""Of ids and offsets."""
+
+
+def whole_number(at_least: int, at_most: int = LARGEST) -> Callable[[str], int]:
     """A type for argparse, whose errors say what was expected.
 
     >>> whole_number(1)("10")
@@ -19,13 +29,43 @@ def whole_number(at_least: int) -> Callable[[str], int]:
     """
 
     def parse(text: str) -> int:
-        if not text.isdecimal() or int(text) < at_least:
-            raise ArgumentTypeError(f"expected a whole number of at least {at_least}, got {text!r}")
+        # Python reads no number of some thousand digits.
+        if not text.isdecimal() or len(text) > 20 or int(text) < at_least:
+            raise ArgumentTypeError(f"expected a whole number of at least {at_least}, got {shortened(text)}")
+        if int(text) > at_most:
+            raise ArgumentTypeError(f"expected a whole number of at most {at_most}, got {shortened(text)}")
         return int(text)
 
     return parse
 
 
+def shortened(text: str) -> str:
+    """What was given, for an error.
+
+    >>> shortened("9" * 1000)
+    "'9999999999999999999999999999999999999…'"
+    """
+    return repr(text if len(text) <= 40 else text[:37] + "…")
+
+
+def check_texts(options: Mapping[str, Any]) -> None:
+    """Ends the command if one of its options is no text that can be stored, and so none that can be looked for."""
+    for name, value in options.items():
+        for text in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(text, str) and not _is_storable(text):
+                raise CommandError(
+                    f"--{name.replace('_', '-')}: expected text in UTF-8, got {shortened(text)}", returncode=MISUSED
+                )
+
+
+def _is_storable(text: str) -> bool:
+    try:
+        return "\x00" not in text and bool(text.encode() or True)
+    except UnicodeEncodeError:
+        return False
+
+
+_DURATION = re.compile(r"(?:\d+[smhdw])+")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _SIZES = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
@@ -36,13 +76,13 @@ def duration(text: str) -> dt.timedelta:
     >>> duration("1d12h")
     datetime.timedelta(days=1, seconds=43200)
     """
-    parts = re.fullmatch(r"(?:\d+[smhdw])+", text.strip().lower())
+    parts = _DURATION.fullmatch(text.strip().lower())
     if not parts:
-        raise ArgumentTypeError(f"expected a duration such as 90s, 15m, 12h, 7d, 2w or 1d12h, got {text!r}")
+        raise ArgumentTypeError(f"expected a duration such as 90s, 15m, 12h, 7d, 2w or 1d12h, got {shortened(text)}")
     try:
         return dt.timedelta(seconds=sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", parts[0])))
-    except OverflowError as error:
-        raise ArgumentTypeError(f"{text!r} is too long") from error
+    except (OverflowError, ValueError) as error:
+        raise ArgumentTypeError(f"{shortened(text)} is too long") from error
 
 
 def size(text: str) -> int:
@@ -52,8 +92,8 @@ def size(text: str) -> int:
     (2000000000, 67108864, 500)
     """
     parts = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
-    if not parts or parts[2] not in _SIZES or int(parts[1]) < 1:
-        raise ArgumentTypeError(f"expected a number of bytes such as 500000000, 500MB or 2GiB, got {text!r}")
+    if not parts or parts[2] not in _SIZES or len(parts[1]) > 20 or int(parts[1]) < 1:
+        raise ArgumentTypeError(f"expected a number of bytes such as 500000000, 500MB or 2GiB, got {shortened(text)}")
     return int(parts[1]) * _SIZES[parts[2]]
 
 
@@ -69,14 +109,14 @@ def or_none(parse: Callable[[str], T]) -> Callable[[str], T | None]:
 def start(text: str) -> str | int | dt.datetime:
     """A type for argparse: where to start in a log.
 
-    >>> start("latest"), start("17"), start("2030-01-31T12:00+00:00").year
-    ('latest', 17, 2030)
+    >>> start("latest"), start("17"), start("2030-01-31T12:00+00:00").year, start("2h") < timezone.now()
+    ('latest', 17, 2030, True)
     """
     if text in ("earliest", "latest"):
         return text
-    if text.isdecimal() and int(text) >= 1:
-        return int(text)
-    return _time(text, "earliest, latest, an offset, or a time such as 2030-01-31T12:00")
+    if text.isdecimal():
+        return whole_number(1, LARGEST_ID)(text)
+    return _moment(text, "earliest, latest, an offset, a time such as 2030-01-31T12:00, or how long ago, such as 2h")
 
 
 def moment(text: str) -> dt.datetime:
@@ -85,19 +125,20 @@ def moment(text: str) -> dt.datetime:
     >>> moment("2030-01-31T12:00+00:00").year, moment("24h") < timezone.now()
     (2030, True)
     """
-    try:
-        return timezone.now() - duration(text)
-    except ArgumentTypeError:
-        pass
-    return _time(text, "a time such as 2030-01-31T12:00, or how long ago, such as 24h")
+    return _moment(text, "a time such as 2030-01-31T12:00, or how long ago, such as 90m, 24h or 1d12h")
 
 
-def _time(text: str, expected: str) -> dt.datetime:
+def _moment(text: str, expected: str) -> dt.datetime:
     try:
+        if _DURATION.fullmatch(text.strip().lower()):
+            return timezone.now() - duration(text)
         given = dt.datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ArgumentTypeError(f"expected {expected}, got {text!r}") from error
-    return given if given.tzinfo else timezone.make_aware(given)
+        given = given if given.tzinfo else timezone.make_aware(given)
+        return given.astimezone(dt.UTC)  # which some times of the first and the last year have not
+    except OverflowError:
+        raise ArgumentTypeError(f"{shortened(text)} is not within the years 1 to 9999") from None
+    except ValueError:
+        raise ArgumentTypeError(f"expected {expected}, got {shortened(text)}") from None
 
 
 def steps(text: str) -> int:

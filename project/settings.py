@@ -94,6 +94,7 @@ PUBSUB_TYPES: dict[str, Callable[[str], Any]] = {
     "lease_s": int,
     "audit_log_retention_s": int,
     "longest_pause_ms": int,
+    "max_partitions": int,
     "max_payload_bytes": int,
     "max_streams": int,
     "max_streams_per_user": int,

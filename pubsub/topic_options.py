@@ -48,6 +48,23 @@ RENAMED = {"total_partitions": "partitions"}
 """Former names of options, and of settings. They still work, and are reported as deprecated."""
 
 
+def check_partitions(name: str, partitions: int, most: int) -> None:
+    """Refuses more partitions than the settings allow: a group gets a cursor for each, while nothing is numbered.
+
+    >>> check_partitions("orders.events", 5000, 4096)
+    Traceback (most recent call last):
+    pubsub.errors.InvalidTopic: partitions of topic "orders.events" must be 4,096 at most, not 5,000. …
+    """
+    if partitions > most:
+        raise InvalidTopic(
+            _(
+                'partitions of topic "%(topic)s" must be %(most)s at most, not %(given)s. Each costs every group a '
+                'cursor; PUBSUB["max_partitions"] allows more.'
+            )
+            % {"topic": name, "most": f"{most:,}", "given": f"{partitions:,}"}
+        )
+
+
 def column_of(option: str) -> str:
     """The column of `outbox_topics`, and so the field of its model, that holds an option."""
     return "total_partitions" if option == "partitions" else option

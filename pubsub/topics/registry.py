@@ -13,7 +13,7 @@ from pubsub.db.connections import dedicated_connection
 from pubsub.db.sql import load
 from pubsub.errors import InvalidSetting, InvalidTopic, NoSubscribers, UnknownTopic
 from pubsub.suggest import hint
-from pubsub.topic_options import checked, column_of
+from pubsub.topic_options import check_partitions, checked, column_of
 
 from .names import check_name
 
@@ -157,6 +157,7 @@ def create_topics(connection: Any, declared: Mapping[str, Mapping[str, Any]]) ->
             except InvalidTopic as error:
                 raise InvalidSetting(f'PUBSUB["topics"]: {error}') from error
             options = {"partitions": conf().partitions, **given}
+            check_partitions(name, options["partitions"], conf().max_partitions)
             columns = {"name": name, **{column_of(option): value for option, value in options.items()}}
             names, marks = ", ".join(columns), ", ".join(["%s"] * len(columns))
             while not _exists(cursor, name):
