@@ -3,17 +3,28 @@
 import datetime as dt
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
+from django.core.management.base import CommandError
 from django.utils import timezone
 
 from pubsub import topic_options
+from pubsub.topic_options import DURATION, shortened
+
+from .exits import MISUSED
 
 T = TypeVar("T")
 
 
-def whole_number(at_least: int) -> Callable[[str], int]:
+LARGEST = 2**31 - 1
+"""Of most numbers: what PostgreSQL calls an integer."""
+
+LARGEST_ID = 2**63 - 1
+"""Of ids and offsets."""
+
+
+def whole_number(at_least: int, at_most: int = LARGEST) -> Callable[[str], int]:
     """A type for argparse, whose errors say what was expected.
 
     >>> whole_number(1)("10")
@@ -21,11 +32,31 @@ def whole_number(at_least: int) -> Callable[[str], int]:
     """
 
     def parse(text: str) -> int:
-        if not text.isdecimal() or int(text) < at_least:
-            raise ArgumentTypeError(f"expected a whole number of at least {at_least}, got {text!r}")
+        # Python reads no number of some thousand digits.
+        if not text.isdecimal() or len(text) > 20 or int(text) < at_least:
+            raise ArgumentTypeError(f"expected a whole number of at least {at_least}, got {shortened(text)}")
+        if int(text) > at_most:
+            raise ArgumentTypeError(f"expected a whole number of at most {at_most}, got {shortened(text)}")
         return int(text)
 
     return parse
+
+
+def check_texts(options: Mapping[str, Any]) -> None:
+    """Ends the command if one of its options is no text that can be stored, and so none that can be looked for."""
+    for name, value in options.items():
+        for text in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(text, str) and not _is_storable(text):
+                raise CommandError(
+                    f"--{name.replace('_', '-')}: expected text in UTF-8, got {shortened(text)}", returncode=MISUSED
+                )
+
+
+def _is_storable(text: str) -> bool:
+    try:
+        return "\x00" not in text and bool(text.encode() or True)
+    except UnicodeEncodeError:
+        return False
 
 
 def _argument(parse: Callable[[str], T]) -> Callable[[str], T]:
@@ -56,14 +87,14 @@ def or_none(parse: Callable[[str], T]) -> Callable[[str], T | None]:
 def start(text: str) -> str | int | dt.datetime:
     """A type for argparse: where to start in a log.
 
-    >>> start("latest"), start("17"), start("2030-01-31T12:00+00:00").year
-    ('latest', 17, 2030)
+    >>> start("latest"), start("17"), start("2030-01-31T12:00+00:00").year, start("2h") < timezone.now()
+    ('latest', 17, 2030, True)
     """
     if text in ("earliest", "latest"):
         return text
-    if text.isdecimal() and int(text) >= 1:
-        return int(text)
-    return _time(text, "earliest, latest, an offset, or a time such as 2030-01-31T12:00")
+    if text.isdecimal():
+        return whole_number(1, LARGEST_ID)(text)
+    return _moment(text, "earliest, latest, an offset, a time such as 2030-01-31T12:00, or how long ago, such as 2h")
 
 
 def moment(text: str) -> dt.datetime:
@@ -72,19 +103,20 @@ def moment(text: str) -> dt.datetime:
     >>> moment("2030-01-31T12:00+00:00").year, moment("24h") < timezone.now()
     (2030, True)
     """
-    try:
-        return timezone.now() - duration(text)
-    except ArgumentTypeError:
-        pass
-    return _time(text, "a time such as 2030-01-31T12:00, or how long ago, such as 24h")
+    return _moment(text, "a time such as 2030-01-31T12:00, or how long ago, such as 90m, 24h or 1d12h")
 
 
-def _time(text: str, expected: str) -> dt.datetime:
+def _moment(text: str, expected: str) -> dt.datetime:
     try:
+        if DURATION.fullmatch(text.strip().lower()):
+            return timezone.now() - duration(text)
         given = dt.datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ArgumentTypeError(f"expected {expected}, got {text!r}") from error
-    return given if given.tzinfo else timezone.make_aware(given)
+        given = given if given.tzinfo else timezone.make_aware(given)
+        return given.astimezone(dt.UTC)  # which some times of the first and the last year have not
+    except OverflowError:
+        raise ArgumentTypeError(f"{shortened(text)} is not within the years 1 to 9999") from None
+    except ValueError:
+        raise ArgumentTypeError(f"expected {expected}, got {shortened(text)}") from None
 
 
 def steps(text: str) -> int:

@@ -16,6 +16,7 @@ from pubsub.control import dry_run
 from pubsub.db.transactions import read_committed
 from pubsub.errors import PubSubError
 
+from .arguments import check_texts
 from .databases import check_database
 from .exits import REFUSED
 
@@ -36,6 +37,7 @@ class OperatorCommand(BaseCommand):
         self.add_reading_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
+        check_texts(options)
         check_database(options["database"])
         try:
             getattr(self, options["action"].replace("-", "_"))(**options)

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.signals import setting_changed
 
 from .errors import InvalidSetting, InvalidTopic
-from .topic_options import RENAMED, checked, with_new_names
+from .topic_options import RENAMED, check_partitions, checked, with_new_names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,9 @@ class Settings:
 
     partitions: int = 8
     """Partitions of a topic for which no number is given."""
+
+    max_partitions: int = 4096
+    """The most partitions that a topic can be given. Each costs every group a cursor."""
 
     unknown_topic: str = "refuse"
     """What publishing to a topic that does not exist does: "refuse" or "create"."""
@@ -70,6 +73,9 @@ class Settings:
     max_streams: int = 500
     """Streams of server-sent events that one process serves at a time; more are refused."""
 
+    max_streams_per_user: int = 20
+    """Those of one user who has signed in."""
+
     tracing: bool = False
     """Whether publishing and handling are OpenTelemetry spans."""
 
@@ -100,10 +106,17 @@ class Settings:
 
     def __post_init__(self) -> None:
         faults = [*self._faults()]
+        if not faults and self.partitions > self.max_partitions:
+            faults.append(
+                f'PUBSUB["partitions"] must be at most PUBSUB["max_partitions"], which is {self.max_partitions}, not '
+                f"{self.partitions!r}."
+            )
         topics = {}
         for name, options in self.topics.items() if _is_mapping_of_mappings(self.topics) else ():
             try:
                 topics[name] = checked(name, with_new_names(name, options))
+                if not faults:
+                    check_partitions(name, topics[name].get("partitions", self.partitions), self.max_partitions)
             except InvalidTopic as error:
                 faults.append(f'PUBSUB["topics"]: {error}')
         if faults:
@@ -112,11 +125,13 @@ class Settings:
 
     def _faults(self) -> Iterator[str]:
         for name in WHOLE_NUMBERS:
-            value, least = getattr(self, name), 0 if name in MAY_BE_ZERO else 1
+            value, least, most = getattr(self, name), 0 if name in MAY_BE_ZERO else 1, _most(name)
             if name == "dead_after_silence_s" and value is None:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 yield f'PUBSUB["{name}"] must be a whole number of at least {least}, not {value!r}.'
+            elif value > most:
+                yield f'PUBSUB["{name}"] must be a whole number of at most {most}, not {value!r}.'
         for name in ("tracing", "short_way"):
             if not isinstance(getattr(self, name), bool):
                 yield f'PUBSUB["{name}"] must be True or False, not {getattr(self, name)!r}.'
@@ -142,6 +157,25 @@ def _is_mapping_of_mappings(given: Any) -> bool:
 
 WHOLE_NUMBERS = [option.name for option in fields(Settings) if option.type in (int, int | None)]
 MAY_BE_ZERO = ("member_retention_s", "dead_letter_retention_s", "audit_log_retention_s", "spark_statement_timeout_s")
+MOST = {
+    "batch_size": 1_000_000,
+    "dead_after_misses": 10_000,
+    "max_partitions": 1_000_000,
+    "max_payload_bytes": 2**28,  # PostgreSQL's jsonb takes no more
+    "spark_statement_timeout_s": 2**31 // 1000,  # in milliseconds, it is an integer of PostgreSQL's
+}
+LONGEST_S = 50 * 365 * 24 * 3600
+"""Of any other time in seconds: an integer of PostgreSQL's, and no end of a calendar is near."""
+LONGEST_MS = 24 * 3600 * 1000
+"""Of any time in milliseconds: selectors count them in 31 bits."""
+
+
+def _most(name: str) -> int:
+    if name in MOST:
+        return MOST[name]
+    return LONGEST_MS if name.endswith("_ms") else LONGEST_S if name.endswith("_s") else 2**31 - 1
+
+
 KNOWN = frozenset(option.name for option in fields(Settings))
 
 

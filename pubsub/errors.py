@@ -1,5 +1,7 @@
 """Everything this package raises on purpose. Each message says what was expected, what came, and what to do."""
 
+from collections.abc import Sequence
+
 
 class PubSubError(Exception):
     """The base of all errors of this package."""
@@ -15,6 +17,12 @@ class WrongDatabase(PubSubError):
 
 class UnknownTopic(PubSubError):
     """The topic does not exist."""
+
+    def __init__(self, message: str, *, name: str = "", known: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.name = name
+        """What was asked for, if it could be the name of a topic."""
+        self.known = tuple(known)
 
 
 class InvalidTopic(PubSubError):
@@ -39,6 +47,10 @@ class PartitionInUse(Refused):
 
 class InvalidEvent(PubSubError):
     """A part of an event cannot be stored as it is."""
+
+
+class UnreadableEvent(PubSubError):
+    """An event that is stored cannot be represented in Python, such as by the length of a number or its depth."""
 
 
 class BadLine(PubSubError):

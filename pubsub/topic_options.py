@@ -16,7 +16,7 @@ from .suggest import hint
 
 NO_TIME = dt.timedelta(0)
 
-
+DURATION = re.compile(r"(?:\d+[smhdw])+")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _SIZES = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
@@ -27,13 +27,15 @@ def duration(text: str) -> dt.timedelta:
     >>> duration("1d12h")
     datetime.timedelta(days=1, seconds=43200)
     """
-    parts = re.fullmatch(r"(?:\d+[smhdw])+", text.strip().lower())
+    parts = DURATION.fullmatch(text.strip().lower())
     if not parts:
-        raise ValueError(_("expected a duration such as 90s, 15m, 12h, 7d, 2w or 1d12h, got %(text)r") % {"text": text})
+        raise ValueError(
+            _("expected a duration such as 90s, 15m, 12h, 7d, 2w or 1d12h, got %(text)s") % {"text": shortened(text)}
+        )
     try:
         return dt.timedelta(seconds=sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", parts[0])))
-    except OverflowError as error:
-        raise ValueError(_("%(text)r is too long") % {"text": text}) from error
+    except (OverflowError, ValueError) as error:
+        raise ValueError(_("%(text)s is too long") % {"text": shortened(text)}) from error
 
 
 def size(text: str) -> int:
@@ -43,9 +45,20 @@ def size(text: str) -> int:
     (2000000000, 67108864, 500)
     """
     parts = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
-    if not parts or parts[2] not in _SIZES or int(parts[1]) < 1:
-        raise ValueError(_("expected a number of bytes such as 500MB or 2GiB, got %(text)r") % {"text": text})
+    if not parts or parts[2] not in _SIZES or len(parts[1]) > 20 or int(parts[1]) < 1:
+        raise ValueError(
+            _("expected a number of bytes such as 500MB or 2GiB, got %(text)s") % {"text": shortened(text)}
+        )
     return int(parts[1]) * _SIZES[parts[2]]
+
+
+def shortened(text: str) -> str:
+    """What was given, for an error.
+
+    >>> shortened("9" * 1000)
+    "'9999999999999999999999999999999999999…'"
+    """
+    return repr(text if len(text) <= 40 else text[:37] + "…")
 
 
 def _whole_number(value: Any) -> bool:
@@ -82,6 +95,23 @@ TEXTS: dict[str, Callable[[str], Any]] = {"retention": duration, "max_age": dura
 
 RENAMED = {"total_partitions": "partitions"}
 """Former names of options, and of settings. They still work, and are reported as deprecated."""
+
+
+def check_partitions(name: str, partitions: int, most: int) -> None:
+    """Refuses more partitions than the settings allow: a group gets a cursor for each, while nothing is numbered.
+
+    >>> check_partitions("orders.events", 5000, 4096)
+    Traceback (most recent call last):
+    pubsub.errors.InvalidTopic: partitions of topic "orders.events" must be 4,096 at most, not 5,000. …
+    """
+    if partitions > most:
+        raise InvalidTopic(
+            _(
+                'partitions of topic "%(topic)s" must be %(most)s at most, not %(given)s. Each costs every group a '
+                'cursor; PUBSUB["max_partitions"] allows more.'
+            )
+            % {"topic": name, "most": f"{most:,}", "given": f"{partitions:,}"}
+        )
 
 
 def column_of(option: str) -> str:

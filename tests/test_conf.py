@@ -6,11 +6,17 @@ import sys
 
 import pytest
 from django.core import checks
+from django.db import transaction
 from django.test import override_settings
 
+from pubsub import Delivery, publish
 from pubsub.checks import check_settings
-from pubsub.conf import conf
+from pubsub.conf import WHOLE_NUMBERS, _most, conf
 from pubsub.errors import InvalidSetting
+from pubsub.monitoring.status import status
+from pubsub.worker.cleanup import clean_up
+from pubsub.worker.worker import Worker
+from tests.handlers import Recorder, declare
 
 
 def test_every_setting_has_a_default_and_follows_override_settings() -> None:
@@ -28,6 +34,13 @@ def test_every_setting_has_a_default_and_follows_override_settings() -> None:
         ("wait_period_ms", -1),
         ("segment_rows", True),
         ("unknown_topic", "x"),
+        ("dedup_window_s", 10**18),
+        ("dead_after_silence_s", 10**12),
+        ("audit_log_retention_s", 10**12),
+        ("lease_s", 10**10),
+        ("wait_period_ms", 10**10),
+        ("batch_size", 10**20),
+        ("partitions", 5000),
     ],
 )
 def test_a_bad_value_is_echoed(name: str, value: object) -> None:
@@ -35,6 +48,35 @@ def test_a_bad_value_is_echoed(name: str, value: object) -> None:
         with pytest.raises(InvalidSetting, match=rf'PUBSUB\["{name}"\] must be .*, not {value!r}'):
             conf()
         assert [found.id for found in check_settings()] == ["pubsub.E002"]
+
+
+def test_more_partitions_than_allowed_are_a_bad_value() -> None:
+    for given in ({"topics": {"orders": {"partitions": 5000}}}, {"partitions": 30, "max_partitions": 20}):
+        with override_settings(PUBSUB=given), pytest.raises(InvalidSetting, match="at most"):
+            conf()
+    with override_settings(PUBSUB={"topics": {"orders": {"partitions": 5000}}, "max_partitions": 5000}):
+        assert conf().topics["orders"]["partitions"] == 5000
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_largest_values_work() -> None:
+    """What the check lets pass fails nowhere later."""
+    largest = {name: _most(name) for name in WHOLE_NUMBERS if not name.startswith(("spark", "segment_rows"))}
+    with override_settings(PUBSUB=largest | {"partitions": 8}):
+        with transaction.atomic():
+            publish("default", 1, dedup_key="a", key="a")
+        account = clean_up("default")
+        assert account["failed"] == {}
+        status("default")
+        for delivery in Delivery:
+            handler = Recorder()
+            Worker(
+                [declare(handler, group=delivery.value, delivery=delivery, start="earliest")],
+                using="default",
+                drain=True,
+                listen=False,
+            ).run()
+            assert len(handler.payloads) == 1
 
 
 def test_an_unknown_setting_is_reported_with_the_nearest_name() -> None:

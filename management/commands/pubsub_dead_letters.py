@@ -1,6 +1,5 @@
 """List what groups could not handle, and replay or discard it."""
 
-import datetime as dt
 import json
 import sys
 import uuid
@@ -9,33 +8,18 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
-from django.utils import timezone
 
 from pubsub.dead_letters import actions
 from pubsub.dead_letters.actions import ACTIONS, Letter, topic_names
 from pubsub.dead_letters.describe import describe, full_description
 from pubsub.dead_letters.filter import LetterFilter
 from pubsub.errors import LettersInUse, PubSubError
-from pubsub.management.arguments import whole_number
+from pubsub.management.arguments import LARGEST_ID, check_texts, moment, whole_number
 from pubsub.management.databases import check_database
 from pubsub.management.operator_command import system_user
 from pubsub.models import DeadLetter
 
 STATES = [state.value for state in DeadLetter.State]
-
-
-def moment(text: str) -> dt.datetime:
-    """A time, or how long ago: 2030-01-31T12:00, 90m, 24h, 7d."""
-    units = {"m": "minutes", "h": "hours", "d": "days"}
-    if text[:-1].isdecimal() and text[-1:] in units:
-        return timezone.now() - dt.timedelta(**{units[text[-1]]: int(text[:-1])})
-    try:
-        given = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise ArgumentTypeError(
-            f"expected a time such as 2030-01-31T12:00, or 90m, 24h, 7d ago; got {text!r}"
-        ) from None
-    return given if given.tzinfo else timezone.make_aware(given)
 
 
 def identifier(text: str) -> uuid.UUID:
@@ -58,14 +42,14 @@ class Command(BaseCommand):
         self.add_filters(listed)
         listed.add_argument("--state", choices=STATES, help="only in this state")
         listed.add_argument("--limit", type=whole_number(1), default=50, help="at most this many (default: 50)")
-        listed.add_argument("--before", type=whole_number(1), help="only ids below this one: the next page")
+        listed.add_argument("--before", type=whole_number(1, LARGEST_ID), help="only ids below this one: the next page")
         shown = actions.add_parser("show", help="one in full, with its payload")
-        shown.add_argument("id", type=whole_number(1))
+        shown.add_argument("id", type=whole_number(1, LARGEST_ID))
         shown.add_argument("--reveal", action="store_true", help="include what PUBSUB redacts")
         self.add_common(shown)
         for action, what in (("replay", "tries them again, now"), ("discard", "gives them up")):
             acting = actions.add_parser(action, help=f"{what}, with the rest of their transactions")
-            acting.add_argument("id", nargs="*", type=whole_number(1))
+            acting.add_argument("id", nargs="*", type=whole_number(1, LARGEST_ID))
             self.add_filters(acting)
             if action == "discard":
                 acting.add_argument("--state", choices=ACTIONS[action].states, help="only in this state")
@@ -85,7 +69,7 @@ class Command(BaseCommand):
         parser.add_argument("--key", help="with this key")
         parser.add_argument("--host", help="with this host_id")
         parser.add_argument(
-            "--since", type=moment, help="failed first at this time or later: 2030-01-31T12:00, 24h, 7d"
+            "--since", type=moment, help="failed first at this time or later: 2030-01-31T12:00, 24h, 1d12h"
         )
         parser.add_argument("--until", type=moment, help="failed first before this time")
         self.add_common(parser)
@@ -95,6 +79,7 @@ class Command(BaseCommand):
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        check_texts(options)
         using, action = options["database"], options["action"]
         check_database(using)
         try:

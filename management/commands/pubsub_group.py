@@ -48,7 +48,11 @@ class Command(OperatorCommand):
         parts = actions.add_parser("seek", help="move its cursors; --dry-run shows how far behind it would be")
         self._add_group(parts)
         where = parts.add_mutually_exclusive_group(required=True)
-        where.add_argument("--to", type=start, help="earliest, latest, an offset, or a time such as 2030-01-31T12:00")
+        where.add_argument(
+            "--to",
+            type=start,
+            help="earliest, latest, an offset, a time such as 2030-01-31T12:00, or how long ago, such as 2h",
+        )
         where.add_argument("--by", type=steps, help="this many events in each partition forward (+100) or back (-100)")
         parts.add_argument(
             "--partition", type=whole_number(0), action="append", help="only this one; may be repeated (default: all)"

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 
-from pubsub.management.arguments import duration, whole_number
+from pubsub.management.arguments import LARGEST_ID, duration, whole_number
 from pubsub.management.databases import check_database
 from pubsub.management.exits import MISUSED
 from pubsub.management.status_text import as_data, as_text
@@ -34,7 +34,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--interval", type=whole_number(1), default=2, help="seconds between two refreshes (default: 2)"
         )
-        parser.add_argument("--fail-on-lag", type=whole_number(0), help="exit with 1 if a group is further behind")
+        parser.add_argument(
+            "--fail-on-lag", type=whole_number(0, LARGEST_ID), help="exit with 1 if a group is further behind"
+        )
         parser.add_argument(
             "--fail-on-age", type=duration, help="exit with 1 if an event has waited for a group longer, such as 5m"
         )

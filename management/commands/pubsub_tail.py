@@ -13,7 +13,7 @@ from django.db import DEFAULT_DB_ALIAS
 
 from pubsub.conf import conf
 from pubsub.errors import PubSubError
-from pubsub.management.arguments import start, whole_number
+from pubsub.management.arguments import LARGEST_ID, check_texts, start, whole_number
 from pubsub.management.databases import check_database
 from pubsub.management.exits import MISUSED
 from pubsub.management.processes import from_a_signal
@@ -36,9 +36,12 @@ class Command(BaseCommand):
             type=start,
             default="latest",
             metavar="START",
-            help="an offset, earliest, latest, or a time such as 2030-01-31T12:00 (default: latest)",
+            help="an offset, earliest, latest, a time such as 2030-01-31T12:00, or how long ago, such as 2h (default: "
+            "latest)",
         )
-        parser.add_argument("--last", type=whole_number(0), default=0, help="start so many events before that")
+        parser.add_argument(
+            "--last", type=whole_number(0, LARGEST_ID), default=0, help="start so many events before that"
+        )
         parser.add_argument("--type", action="append", default=[], help="only events of this type; may be repeated")
         parser.add_argument(
             "--key", action="append", default=[], help="only events of this key, or host; may be repeated"
@@ -46,7 +49,9 @@ class Command(BaseCommand):
         parser.add_argument(
             "--no-follow", action="store_true", help="stop at the end of the log instead of waiting for more"
         )
-        parser.add_argument("--max-events", "--max-messages", type=whole_number(1), help="stop after so many events")
+        parser.add_argument(
+            "--max-events", "--max-messages", type=whole_number(1, LARGEST_ID), help="stop after so many events"
+        )
         parser.add_argument("--no-listen", action="store_true", help="only poll, as behind a transaction pooler")
         parser.add_argument(
             "--wait-period-ms",
@@ -59,6 +64,7 @@ class Command(BaseCommand):
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        check_texts(options)
         check_database(options["database"])
         tail = Tail(
             topic=options["topic"],

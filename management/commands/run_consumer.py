@@ -13,8 +13,9 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
 from django.utils import autoreload
 
+from pubsub.conf import LONGEST_MS, MOST
 from pubsub.errors import PubSubError
-from pubsub.management.arguments import whole_number
+from pubsub.management.arguments import LARGEST_ID, check_texts, whole_number
 from pubsub.management.databases import check_database
 from pubsub.management.processes import from_a_signal, loaded_for_good, say
 from pubsub.subscriptions.declare import registry
@@ -43,17 +44,17 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--batch-size",
-            type=whole_number(1),
+            type=whole_number(1, MOST["batch_size"]),
             help='events handled in one transaction, at least (default: PUBSUB["batch_size"])',
         )
         parser.add_argument(
             "--wait-period-ms",
-            type=whole_number(1),
+            type=whole_number(1, LONGEST_MS),
             help='milliseconds between two looks for work while idle (default: PUBSUB["wait_period_ms"])',
         )
         parser.add_argument(
             "--threads",
-            type=whole_number(1),
+            type=whole_number(1, 1000),
             default=1,
             help="partitions to handle at the same time, for handlers that wait for something else (default: 1)",
         )
@@ -61,7 +62,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--max-events",
             "--max-messages",
-            type=whole_number(1),
+            type=whole_number(1, LARGEST_ID),
             metavar="N",
             help="stop after about this many events; the current transaction is finished first",
         )
@@ -97,7 +98,7 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--metrics-port",
-            type=whole_number(1),
+            type=whole_number(1, 65_535),
             metavar="PORT",
             help="serve metrics for Prometheus on this port (needs the extra `metrics`)",
         )
@@ -116,6 +117,7 @@ class Command(BaseCommand):
             self.consume(**options)
 
     def consume(self, **options: Any) -> None:
+        check_texts({name: options[name] for name in ("topic", "group", "worker_id")})
         check_database(options["database"], waits=not options["drain"])
         worker = self.make_worker(**options)
         groups = sorted({declared.group for declared in worker.declared})

@@ -12,7 +12,7 @@ from django.db import DEFAULT_DB_ALIAS
 
 from pubsub.conf import conf
 from pubsub.errors import PubSubError
-from pubsub.management.arguments import moment, whole_number
+from pubsub.management.arguments import LARGEST_ID, moment, whole_number
 from pubsub.management.databases import check_database
 from pubsub.management.tables import cut, table, terminal_width
 from pubsub.spark.jobs import JobRequest, SparkJob, jobs
@@ -127,9 +127,11 @@ def _add_common(parser: ArgumentParser, job: SparkJob) -> None:
     parser.add_argument("--topic", action="append", help="only this one; may be repeated (default: all)")
     if job.by_offset:
         parser.add_argument(
-            "--start", type=whole_number(1), help="the first offset, of one topic (default: the oldest)"
+            "--start", type=whole_number(1, LARGEST_ID), help="the first offset, of one topic (default: the oldest)"
         )
-        parser.add_argument("--end", type=whole_number(1), help="the last offset, of one topic (default: the tip)")
+        parser.add_argument(
+            "--end", type=whole_number(1, LARGEST_ID), help="the last offset, of one topic (default: the tip)"
+        )
     if job.by_time:
         parser.add_argument(
             "--since", type=moment, help="from a time on, such as 2030-01-31T12:00, or how long ago, such as 24h"

@@ -8,12 +8,13 @@ handled before those in its new one, and no event is moved.
 import dataclasses
 from typing import Any
 
+from pubsub.conf import conf
 from pubsub.db.audit import record
 from pubsub.db.locks import lock_sequencer
 from pubsub.db.sql import load
 from pubsub.db.transactions import read_committed
 from pubsub.models import Topic
-from pubsub.topic_options import checked
+from pubsub.topic_options import check_partitions, checked
 from pubsub.topics.registry import no_such_topic
 
 
@@ -53,6 +54,7 @@ def resize_locked(cursor: Any, topic: Topic, partitions: int, *, actor: str, usi
     """The same, for a caller that has locked the sequencer's row and the topic's."""
     before, offset = topic.total_partitions, None
     if before != partitions:
+        check_partitions(topic.name, partitions, conf().max_partitions)
         here = {"topic_id": topic.pk, "partitions": partitions}
         cursor.execute(load("control/note_resize"), here)
         position, offset = cursor.fetchone()

@@ -35,6 +35,15 @@ def is_lock_not_available(error: BaseException | None) -> bool:
     return sqlstate(error) == LOCK_NOT_AVAILABLE
 
 
+def may_not_write(error: BaseException) -> bool:
+    """Whether a role that may only read, or a server that is a standby, was asked to write.
+
+    >>> may_not_write(psycopg.errors.ReadOnlySqlTransaction())
+    True
+    """
+    return sqlstate(error) in ("25006", "42501")
+
+
 def is_transient(error: BaseException) -> bool:
     """Whether the same work may succeed when it is done again: PostgreSQL says so, or is gone.
 

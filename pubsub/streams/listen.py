@@ -15,9 +15,10 @@ from pubsub.errors import InvalidSubscription
 from pubsub.subscriptions.filters import compile
 from pubsub.topics.names import check_name, check_pattern, is_pattern
 
-from .listener import Listener, Overflow, Position, Start
+from .listener import Listener, Overflow
 from .reader_thread import LogReaderThread
 from .scan import Interest
+from .start import Offset, Position, Start
 
 _readers: dict[str, LogReaderThread] = {}
 """By database."""
@@ -30,6 +31,7 @@ def listen(
     where: Mapping[str, Any] | None = None,
     start: Start = "latest",
     buffer: int = 1000,
+    buffer_bytes: int = 64_000_000,
     overflow: Overflow = "catch_up",
     using: str | None = None,
 ) -> Listener:
@@ -48,12 +50,14 @@ def listen(
       or an offset of the one topic, whose event is the first. The listener is open once ``with`` has been entered, or
       the first event has arrived. If events after the offset have been dropped, it raises
       :class:`~pubsub.errors.CannotResume`.
-    - ``buffer``: how many events it keeps in memory, at most.
+    - ``buffer``: how many events it keeps in memory, at most; ``buffer_bytes``: and how much memory they take, about.
+      One event always fits.
     - ``overflow``: what happens to the next event when the buffer is full. ``"catch_up"``: it is read again from the
       log when there is room, so that nothing is lost however slow the loop is; ``"drop_oldest"``: the oldest event in
       the buffer is dropped, and counted in ``dropped``.
 
-    Listeners do not get events that are addressed to one group. ``event.group`` is empty.
+    Events that are directed to one group are not for listeners. ``event.group`` is empty. Where a stored event cannot
+    be represented in Python, :class:`~pubsub.errors.UnreadableEvent` is raised; the listener goes on behind it.
 
     >>> with listen("default") as events:
     ...     events.get(timeout=0.01)
@@ -63,13 +67,14 @@ def listen(
         raise InvalidSubscription('topics must name what to listen to, such as "orders.*".')
     for name in names:
         check_pattern(name) if is_pattern(name) else check_name(name)
-    is_offset = isinstance(start, int) and not isinstance(start, bool) and start >= 1
+    is_offset = isinstance(start, Offset) or (isinstance(start, int) and not isinstance(start, bool) and start >= 1)
     if not is_offset and not isinstance(start, Position) and start not in ("latest", "earliest"):
         raise InvalidSubscription(f"start must be 'latest', 'earliest' or an offset of at least 1, not {start!r}.")
     if is_offset and (len(names) > 1 or is_pattern(names[0])):
         raise InvalidSubscription(f"start={start!r} is an offset of one topic; {', '.join(names)} may be several.")
-    if not isinstance(buffer, int) or isinstance(buffer, bool) or buffer < 1:
-        raise InvalidSubscription(f"buffer must be a whole number of at least 1, not {buffer!r}.")
+    for name, size in (("buffer", buffer), ("buffer_bytes", buffer_bytes)):
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise InvalidSubscription(f"{name} must be a whole number of at least 1, not {size!r}.")
     if overflow not in ("catch_up", "drop_oldest"):
         raise InvalidSubscription(f"overflow must be 'catch_up' or 'drop_oldest', not {overflow!r}.")
     interest = Interest(tuple(sorted(set(names))), compile(where))
@@ -78,7 +83,9 @@ def listen(
         reader = _readers.get(alias)
         if reader is None or reader.is_stopping:
             reader = _readers[alias] = LogReaderThread(alias, _may_end)
-        listener = Listener(interest, start=start, buffer=buffer, overflow=overflow, reader=reader)
+        listener = Listener(
+            interest, start=start, buffer=buffer, buffer_bytes=buffer_bytes, overflow=overflow, reader=reader
+        )
         reader.add(listener)
         if not reader.was_started:
             reader.start()

@@ -4,31 +4,16 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal, NamedTuple, Protocol, Self
+from typing import Literal, Protocol, Self
 
+from pubsub.errors import UnreadableEvent
 from pubsub.events import Event
 
-from .scan import Interest, Tip
+from .scan import Interest, Item, Tip
+from .start import Start
 
-
-@dataclass(frozen=True)
-class Position:
-    """A position in the log of all topics."""
-
-    number: int
-
-
-Start = Literal["latest", "earliest"] | int | Position
 Overflow = Literal["catch_up", "drop_oldest"]
-
-
-class Item(NamedTuple):
-    position: int
-    """In the log of all topics. The next event is at a higher position."""
-    event: Event
-
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
@@ -46,7 +31,8 @@ class Reader(Protocol):
 class Listener:
     """What :func:`pubsub.listen` returns: iterate it, by ``async for`` or ``for``, until it is closed.
 
-    Events are shared by all listeners of the process: do not change their payloads.
+    Events are shared by all listeners of the process: do not change their payloads. For one that Python cannot
+    represent, UnreadableEvent is raised instead; the next call goes on behind it.
     """
 
     def __init__(
@@ -55,6 +41,7 @@ class Listener:
         *,
         start: Start,
         buffer: int,
+        buffer_bytes: int,
         overflow: Overflow,
         reader: Reader,
     ) -> None:
@@ -63,6 +50,7 @@ class Listener:
         self.position = 0
         """The listener has got every event of interest before this. Only kept while it is behind."""
         self.buffer = buffer
+        self.buffer_bytes = buffer_bytes
         self.overflow = overflow
         self.dropped = 0
         """How many events it has dropped because its buffer was full, with `overflow="drop_oldest"`."""
@@ -72,7 +60,13 @@ class Listener:
         self.error: BaseException | None = None
         self.behind = True
         """Whether it reads from a position of its own, instead of the one that all current listeners share."""
+        self.reached: Tip | None = None
+        """While it is behind: the last tip up to which it has been given every event of interest."""
+        self.served = 0
+        """When it was last read for while it was behind, as a number that grows."""
         self._items: deque[Item] = deque()
+        self._size = 0
+        """Of the items, in bytes of memory, about."""
         self._changed = threading.Condition()
         self._waiters: list[Waiter] = []
         self._reader = reader
@@ -82,7 +76,7 @@ class Listener:
     def get(self, timeout: float | None = None) -> Event | None:
         """The next event; None if there is none within this many seconds, or if the listener is closed."""
         item = self.get_item(timeout)
-        return item.event if item else None
+        return event_of(item) if item else None
 
     def get_item(self, timeout: float | None = None) -> Item | None:
         """The same with its position in the log."""
@@ -101,6 +95,7 @@ class Listener:
         with self._changed:
             self.closed = True
             self._items.clear()
+            self._size = 0
             self._changed.notify_all()
         wake(self.take_waiters())
         self._reader.remove(self)
@@ -121,7 +116,7 @@ class Listener:
         item = await self.aget_item()
         if item is None:
             raise StopAsyncIteration
-        return item.event
+        return event_of(item)
 
     def __enter__(self) -> Self:
         with self._changed:
@@ -146,17 +141,18 @@ class Listener:
 
     @property
     def passed(self) -> Tip | None:
-        """A tip up to which it has got every event of interest; None if that is unknown at the moment."""
-        reached = self._reader.reached  # first: what was given later is behind it
-        return None if self.behind or self._items else reached
+        """A tip up to which it has been given every event of interest; None if that cannot be said now."""
+        reached = self.reached if self.behind else self._reader.reached  # first: what was given later is behind it
+        return None if self._items else reached
 
     def _take(self) -> Item | None:
         with self._changed:
+            had_room = self.has_room
             item = self._items.popleft() if self._items else None
-            has_room = len(self._items) == self.buffer // 2
+            self._size -= item.size if item else 0
         if item is None:
             self._raise()
-        elif self.behind and has_room:
+        elif self.behind and self.has_room and not had_room:
             self._reader.wake()
         return item
 
@@ -187,7 +183,11 @@ class Listener:
 
     @property
     def has_room(self) -> bool:
-        return len(self._items) <= self.buffer // 2
+        return len(self._items) <= self.buffer // 2 and self._size <= self.buffer_bytes // 2
+
+    def _fits(self, item: Item) -> bool:
+        """One event always fits, however large it is."""
+        return not self._items or (len(self._items) < self.buffer and self._size + item.size <= self.buffer_bytes)
 
     def open_at(self, position: int, tip: Tip) -> None:
         with self._changed:
@@ -206,14 +206,17 @@ class Listener:
         with self._changed:
             if self.closed or (self.behind and item.position < self.position):
                 return True
-            if len(self._items) >= self.buffer:
+            if not self._fits(item):
                 if self.behind or self.overflow == "catch_up":
                     self.position = item.position
+                    self.reached = None
                     self.behind = True
                     return False
-                self._items.popleft()
-                self.dropped += 1
+                while not self._fits(item):
+                    self._size -= self._items.popleft().size
+                    self.dropped += 1
             self._items.append(item)
+            self._size += item.size
             self._changed.notify_all()
             waiters += self._waiters
             self._waiters.clear()
@@ -223,6 +226,15 @@ class Listener:
         with self._changed:
             waiters, self._waiters = self._waiters, []
         return waiters
+
+
+def event_of(item: Item) -> Event:
+    if item.event is None:
+        raise UnreadableEvent(
+            f'The event at offset {item.offset} of topic "{item.topic}" cannot be represented in Python '
+            f"({item.error}). Go on with the next one."
+        )
+    return item.event
 
 
 def wake(waiters: Sequence[Waiter]) -> None:

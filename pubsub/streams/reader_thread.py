@@ -1,10 +1,12 @@
 """The thread that reads the log for all listeners of a process, and evaluates each distinct filter once.
 
-It reads by position, when it is woken because events were numbered, or by polling. If no sequencer runs, it numbers
-events itself. Listeners are either *current*, and share its position, or *behind*, because they began in the past or
-their buffers were full. Those behind catch up in between, many at a time, by reads of bounded size.
+It reads by position, woken when something was numbered, or by polling; where no sequencer runs, it numbers by itself.
+Listeners are *current*, and share its position, or *behind*, because they begin in the past or were full. Those behind
+catch up in between, many at a time, by reads of bounded size. One whose filter is costly is always behind, so that the
+others do not wait for it.
 """
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -16,18 +18,18 @@ import psycopg
 from pubsub.conf import conf
 from pubsub.db.background import ListeningPart
 from pubsub.db.connections import can_listen
-from pubsub.db.errors import is_transient
+from pubsub.db.errors import is_transient, may_not_write
 from pubsub.db.locks import follow
-from pubsub.db.sql import load
 from pubsub.errors import CannotResume, PubSubError
 from pubsub.sequencing.delayed import move_due_on
 from pubsub.sequencing.sequencer import sequence_on
 from pubsub.sequencing.wake import MOVED_CHANNEL
-from pubsub.topics.names import is_pattern
-from pubsub.topics.registry import unknown_topic
 
-from .listener import Item, Listener, Position, Waiter, wake
-from .scan import Interest, ReadSize, Scanner, Tip
+from .catch_up import choose
+from .history import History
+from .listener import Listener, Waiter, wake
+from .scan import SLOW_S, Interest, ReadSize, Scanner, Tip
+from .start import position_of
 
 
 class LogReaderThread(ListeningPart):
@@ -54,7 +56,13 @@ class LogReaderThread(ListeningPart):
         self._position: int | None = None
         """Of all current listeners."""
         self._own_pass_at = 0.0
-        self._read_size, self._read_size_behind = ReadSize(), ReadSize()
+        self._numbers = True
+        """Whether this session may number. One that may only read leaves it to others."""
+        self._read_size = ReadSize()
+        self._read_sizes_behind = {False: ReadSize(), True: ReadSize()}
+        """Of listeners with light filters, and of those with costly ones."""
+        self._turn = 0
+        self._history = History()
         self._scanner: Scanner
 
     def add(self, listener: Listener) -> None:
@@ -84,10 +92,16 @@ class LogReaderThread(ListeningPart):
 
     def on_connect(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute("SET jit = off")
-        if can_listen(connection):
-            follow(connection, MOVED_CHANNEL)
+        try:
+            if can_listen(connection):
+                follow(connection, MOVED_CHANNEL)
+        except psycopg.Error as error:
+            if not may_not_write(error):  # a standby sends no notifications: then it polls
+                raise
         self._scanner = Scanner(connection)
         self._own_pass_at = 0
+        self._numbers = True
+        self._history.doubt()
 
     def step(self) -> float | None:
         """Reads on for all listeners. A permanent error is raised in their code; a transient one is waited out."""
@@ -97,6 +111,10 @@ class LogReaderThread(ListeningPart):
             connection = self.connection()
             self._number_unless_notified(connection)
             return 0.0 if self._read_on() else max(0.0, self._own_pass_at - time.monotonic())
+        except CannotResume as error:
+            # Those that have just come begin in the log as it is now.
+            self._fail_all(error, newcomers=False)
+            return 0.0
         except (psycopg.Error, PubSubError) as error:
             if is_transient(error):
                 raise
@@ -118,17 +136,29 @@ class LogReaderThread(ListeningPart):
         now = time.monotonic()
         if self.notified or now >= self._own_pass_at:
             self._own_pass_at = now + conf().wait_period_ms / 1000
-            if not self.notified:
-                with connection.cursor() as cursor:
-                    move_due_on(cursor)
-                sequence_on(connection, notifies=True)
+            if not self.notified and self._numbers:
+                self._number(connection)
 
-    def _fail_all(self, error: Exception) -> None:
+    def _number(self, connection: psycopg.Connection[Any]) -> None:
+        try:
+            with connection.cursor() as cursor:
+                move_due_on(cursor)
+            sequence_on(connection, notifies=True)
+        except psycopg.Error as error:
+            if not may_not_write(error):
+                raise
+            self._numbers = False
+
+    def _fail_all(self, error: Exception, *, newcomers: bool = True) -> None:
         with self._lock:
-            everyone, self._newcomers = {*self._listeners, *self._newcomers}, []
-        for listener in everyone:
+            failed = set(self._listeners)
+            if newcomers:
+                self._newcomers = []
+            failed.difference_update(self._newcomers)
+        for listener in failed:
             self._end(listener, error)
-        self._position = None
+        self._position = self.reached = None
+        self._history = History()
 
     def _end(self, listener: Listener, error: Exception) -> None:
         self.remove(listener)
@@ -138,10 +168,9 @@ class LogReaderThread(ListeningPart):
     def _read_on(self) -> bool:
         """Reads for the current listeners, and for some of those behind. Returns whether there is more to read now."""
         tip = self._scanner.tip()
+        self._history.recognise(tip, self._position, self._scanner)
         if self._position is None:
             self._position = tip.position
-        if tip.position < self._position:
-            raise CannotResume("The log is shorter than before: the database has been restored to an older state.")
         self._admit(tip)
         until = min(tip.position, self._position + self._read_size.positions)
         if until > self._position:
@@ -149,8 +178,10 @@ class LogReaderThread(ListeningPart):
             for listener in full:
                 self._current[listener.interest].discard(listener)
                 self._behind.add(listener)
-        if self._position == tip.position:
-            self.reached = tip
+        if self._position == tip.position and (
+            self.reached is None or (tip.position > self.reached.position and self._history.may_mark)
+        ):
+            self.reached = self._history.marked(tip, self._scanner)
         has_read = self._catch_up(tip, self._position)
         self.statements += self._scanner.statements
         self._scanner.statements = 0
@@ -161,12 +192,15 @@ class LogReaderThread(ListeningPart):
         with self._lock:
             newcomers, self._newcomers = self._newcomers, []
             gone, self._gone = self._gone, []
+        if newcomers:
+            tip = self._history.marked(tip, self._scanner)
         for listener in newcomers:
             try:
-                listener.open_at(_start_of(listener, self._scanner, tip), tip)
+                start = position_of(listener.start, listener.interest.topics, tip, self._scanner)
             except PubSubError as error:
                 self._end(listener, error)
             else:
+                listener.open_at(start, tip)
                 self._behind.add(listener)
                 wake(listener.take_waiters())
         for listener in gone:
@@ -176,25 +210,38 @@ class LogReaderThread(ListeningPart):
             del self._current[interest]
 
     def _catch_up(self, tip: Tip, shared: int) -> bool:
-        """Reads once for the listener furthest behind, and for all near it. Returns whether there was one."""
+        """Reads for some listeners that are behind. Returns whether there were any."""
         for listener in [one for one in self._behind if one.position == shared]:
-            self._make_current(listener)
-        behind = [one for one in self._behind if one.position < shared and one.has_room]
-        if not behind:
-            return False
-        start = min(one.position for one in behind)
-        until = min(shared, start + self._read_size_behind.positions)
-        near = [one for one in behind if one.position < until]
-        by_interest: dict[Interest, list[Listener]] = {}
-        for listener in near:
-            by_interest.setdefault(listener.interest, []).append(listener)
-        until, full = self._deliver(self._read_size_behind, by_interest, tip, start, until)
-        for listener in near:
+            self._arrive(listener, shared)
+        has_read = False
+        for is_costly, size in self._read_sizes_behind.items():
+            waiting = [
+                one
+                for one in self._behind
+                if one.position < shared and one.has_room and one.interest.is_costly == is_costly
+            ]
+            if waiting:
+                self._serve(waiting, size, tip, shared)
+                has_read = True
+        return has_read
+
+    def _serve(self, waiting: list[Listener], size: ReadSize, tip: Tip, shared: int) -> None:
+        """Reads once for one of them, and for those that are near it."""
+        self._turn += 1
+        start, chosen = choose(waiting, self._turn, size.positions)
+        until, full = self._deliver(size, chosen, tip, start, min(shared, start + size.positions))
+        for listener in itertools.chain(*chosen.values()):
             if listener not in full and listener.position < until:
                 listener.position = until
                 if until == shared:
-                    self._make_current(listener)
-        return True
+                    self._arrive(listener, shared)
+
+    def _arrive(self, listener: Listener, shared: int) -> None:
+        """It has caught up."""
+        if not listener.interest.is_costly:
+            self._make_current(listener)
+        elif self.reached and self.reached.position <= shared:
+            listener.reached = self.reached
 
     def _make_current(self, listener: Listener) -> None:
         listener.behind = False
@@ -211,42 +258,21 @@ class LogReaderThread(ListeningPart):
     ) -> tuple[int, set[Listener]]:
         """Reads, and gives each listener what matches its interest. Returns the position read up to, and the listeners
         that were full before it."""
-        matches, until = self._scanner.read(list(listeners), tip, position, until)
-        size.adapt(len(matches))
+        begun = time.monotonic()
+        try:
+            matches, until = self._scanner.read(list(listeners), tip, position, until)
+        except psycopg.errors.QueryCanceled:  # the site's own statement_timeout
+            size.adapt(0, time.monotonic() - begun + SLOW_S)
+            raise
+        size.adapt(len(matches), time.monotonic() - begun)
+        if matches:
+            self._history.saw(matches[-1].item)
         waiters: list[Waiter] = []
         full: set[Listener] = set()
         for match in matches:
-            item = Item(match.position, match.event)
             for interest in match.interests:
                 for listener in listeners[interest]:
-                    if listener not in full and not listener.give(item, waiters):
+                    if listener not in full and not listener.give(match.item, waiters):
                         full.add(listener)
         wake(waiters)
         return until, full
-
-
-def _start_of(listener: Listener, scanner: Scanner, tip: Tip) -> int:
-    """The position at which a listener begins."""
-    topics = listener.interest.topics
-    for name in topics:
-        if not is_pattern(name) and name not in tip.offsets and conf().unknown_topic != "create":
-            raise unknown_topic(name, list(tip.offsets))
-    start = listener.start
-    if start == "latest":
-        return tip.position
-    ((oldest,),) = scanner.fetch(load("streams/oldest_position"), {})
-    if start == "earliest":
-        return int(oldest)
-    position: int | None
-    if isinstance(start, Position):
-        position = start.number if start.number <= tip.position else None
-    else:
-        (name,) = topics
-        number = next((number for number, known in tip.topics.items() if known == name), None)
-        ((position,),) = scanner.fetch(load("streams/find_position"), {"topic_id": number, "c_offset": start})
-    if position is None or position < oldest:
-        raise CannotResume(
-            f"The log of {', '.join(topics)} cannot be read from there: the events have been dropped, or never "
-            f'existed. Start again, at "earliest" or "latest".'
-        )
-    return position

@@ -4,14 +4,15 @@ A stream ends after a while. The client then reconnects with the id of the last 
 continues right after that event, from the log.
 """
 
+import asyncio
 import inspect
-import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
+from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, cast
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import psycopg
 from asgiref.sync import sync_to_async
@@ -24,24 +25,33 @@ from django.views.generic import View
 
 from pubsub.conf import conf
 from pubsub.errors import CannotResume, InvalidSubscription, PubSubError, UnknownTopic
-from pubsub.topics.names import check_name, is_pattern, matches
+from pubsub.suggest import hint
+from pubsub.topics.names import check_name, matches
 
 from .listen import listen
-from .listener import Item, Listener, Position, Start
-from .scan import Tip
+from .listener import Listener
+from .scan import Item
+from .stream_request import StreamId, start_of, where_of
 
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 100
 """At most this many events are sent in one piece, if they are already there."""
 
+PIECE = 64_000
+"""Characters after which a piece is written all the same. It waits in the server until the client has read it."""
+
 RETRY_AFTER_S = 30
 """Seconds after which a refused client may try again."""
 
-_open: WeakSet[Listener] = WeakSet()
-"""The open streams of this process. Weak, because a response that is discarded before it begins is never closed."""
+MOST_TOPICS = 100
+"""Names and patterns in one request."""
 
-_encode = DjangoJSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_open: WeakKeyDictionary[Listener, Hashable] = WeakKeyDictionary()
+"""What this process streams from, and for whom. Weak, because a response that is thrown away before it has begun is
+never closed."""
+
+_encode = DjangoJSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 Permission = Callable[..., Any]
 
@@ -57,10 +67,11 @@ class EventStream(View):
     may query the database). True opens the stream; a mapping opens it for the events that match this filter; anything
     else, or no permission at all, is answered with 403. Events addressed to one group are never sent.
 
-    A client narrows it down by ``?topic=…``, which may be repeated, and by ``?where=…``, a filter as JSON. The stream
-    begins with new events, or where ``?start=…`` says: ``earliest``, or an offset. ``Last-Event-ID``, which browsers
-    send when they reconnect, takes precedence. If the events after it have been dropped, the answer is 204, which stops
-    browsers from reconnecting. If the process already serves ``PUBSUB["max_streams"]`` streams, the answer is 503.
+    A client may ask for less by ``?topic=…``, which may be repeated, and by ``?where=…``, a filter as JSON. It begins
+    with what is published from now on, or where ``?start=…`` says: ``earliest``, or an offset. ``Last-Event-ID``,
+    which browsers send when they come back, goes before that; if what followed has been dropped, or the log is another
+    one than the id was made for, the answer is 204, which tells them not to come again. If the process serves
+    ``PUBSUB["max_streams"]`` already, it is 503; 429, if ``PUBSUB["max_streams_per_user"]`` of them are this user's.
 
     >>> EventStream.as_view(topics=["orders.*"], max_events=100).view_class.__name__
     'EventStream'
@@ -74,14 +85,21 @@ class EventStream(View):
     max_events = 10_000
     """After this many events a stream ends, and the client reconnects."""
     max_age_s: float = 600
-    """The same after this many seconds."""
+    """After so many seconds as well, whether the client reads or not."""
     heartbeat_s: float = 15
     """After this many seconds without events, a comment is sent."""
     retry_ms = 1000
     """Milliseconds after which the client reconnects."""
     buffer = 100
-    """Events held in memory for a slow client; later ones are read from the log when there is room."""
+    """Events kept in memory for a client that reads slowly; those after them are read again from the log."""
+    buffer_bytes = 4_000_000
+    """Of memory that these events take, about."""
     using: str | None = None
+
+    async def user_of(self, request: HttpRequest) -> Hashable | None:
+        """Whose stream it is, for ``max_streams_per_user``; None: unknown, and then only ``max_streams`` holds."""
+        user = await request.auser() if hasattr(request, "auser") else None
+        return user.pk if user is not None and user.is_authenticated else None
 
     async def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         allowed = await self._ask_permission(request)
@@ -93,24 +111,32 @@ class EventStream(View):
                 "Streams of events need an ASGI server, such as `uvicorn project.asgi:application`: each would occupy "
                 "a thread of this WSGI server for as long as it lasts.",
             )
-        if len(_open) >= conf().max_streams:
-            logger.warning("refused a stream: %d are open, the limit of PUBSUB['max_streams']", len(_open))
-            busy = _plain(HTTPStatus.SERVICE_UNAVAILABLE, "Too many streams are open. Try again later.")
-            busy["Retry-After"] = str(RETRY_AFTER_S)
+        user = await self.user_of(request)
+        if busy := _busy(user):
             return busy
         try:
             topics = self._topics(request, kwargs.get("topic"))
-            start = _start(request, topics)
-            where = _where(request, allowed)
-            listener = listen(topics, where=where, start=start, buffer=self.buffer, using=self.using)
-            _open.add(listener)
+            start = start_of(request, topics)
+            where = where_of(request, allowed)
+            listener = listen(
+                topics,
+                where=where,
+                start=start,
+                buffer=self.buffer,
+                buffer_bytes=self.buffer_bytes,
+                using=self.using,
+            )
+            _open[listener] = user
             await listener.__aenter__()
-        except CannotResume:
+        except CannotResume as error:
+            logger.info("a stream of events cannot go on where it was: %s", error)
             return HttpResponse(status=HTTPStatus.NO_CONTENT)
+        except UnknownTopic as error:
+            return _plain(HTTPStatus.BAD_REQUEST, self._about_unknown(error))
         except PubSubError as error:
             return _plain(HTTPStatus.BAD_REQUEST, str(error))
         return StreamingHttpResponse(
-            self._stream(listener, StreamId(topics)),
+            self._cut_in_time(listener, self._stream(listener, StreamId(topics))),
             content_type="text/event-stream",
             headers={"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"},
         )
@@ -128,6 +154,8 @@ class EventStream(View):
         if not own and not of_url:
             raise ImproperlyConfigured("An EventStream needs topics: as_view(topics=[…]), or `topic` in its URL.")
         asked = [of_url] if of_url else request.GET.getlist("topic") or own
+        if len(asked) > max(MOST_TOPICS, len(own)):
+            raise InvalidSubscription(f"topic is given {len(asked):,} times; at most {MOST_TOPICS} are allowed.")
         if not own:
             return [check_name(name) for name in asked]
         for name in asked:
@@ -136,7 +164,35 @@ class EventStream(View):
                 raise UnknownTopic(f"There is no topic {name!r} here; there are: {', '.join(own)}.")
         return asked
 
-    async def _stream(self, listener: Listener, stream_id: "StreamId") -> AsyncIterator[str]:
+    def _about_unknown(self, error: UnknownTopic) -> str:
+        """Other topics than the view's are not for the client to know."""
+        if not error.name:
+            return str(error)
+        own = [self.topics] if isinstance(self.topics, str) else self.topics
+        known = [name for name in error.known if any(matches(pattern, name) for pattern in own)]
+        return f'There is no topic "{error.name}" here. {hint(error.name, known)}'
+
+    async def _cut_in_time(self, listener: Listener, parts: AsyncGenerator[str]) -> AsyncIterator[str]:
+        """The parts. While one of them is on its way to a client that does not read, nothing here is asked whether the
+        time is over: then the task that waits for the client is cancelled, as if it had gone."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.max_age_s
+
+        def cut(sending: "asyncio.Task[Any]") -> None:
+            logger.warning("a stream of events is cut off: its client has not read for %g s", self.heartbeat_s)
+            _end(listener)
+            sending.cancel()
+
+        async with aclosing(parts):
+            async for part in parts:
+                sending = cast("asyncio.Task[Any]", asyncio.current_task())
+                timer = loop.call_at(max(end, loop.time() + self.heartbeat_s), cut, sending)
+                try:
+                    yield part
+                finally:
+                    timer.cancel()
+
+    async def _stream(self, listener: Listener, stream_id: StreamId) -> AsyncGenerator[str]:
         end = time.monotonic() + self.max_age_s
         left = self.max_events
         position = 0
@@ -157,61 +213,51 @@ class EventStream(View):
                     yield ": alive\n\n"
                     continue
                 parts: list[str] = []
+                size = 0
                 while item is not None:
-                    parts.append(f"id: {stream_id.behind(item)}\ndata: {_encode(item.event.as_json())}\n\n")
+                    parts.append(f"id: {stream_id.behind(item)}\n{_written(item)}\n\n")
+                    size += len(parts[-1])
                     position = item.position + 1
-                    item = listener.get_item(0) if len(parts) < min(AT_ONCE, left) else None
+                    item = listener.get_item(0) if len(parts) < min(AT_ONCE, left) and size < PIECE else None
                 left -= len(parts)
                 yield "".join(parts)
         except (PubSubError, psycopg.Error) as error:
             # The client reconnects and gets an answer that says what is wrong: this stream's answer has already begun.
             logger.warning("a stream of events ended: %s", error)
         finally:
-            _open.discard(listener)
-            listener.close()
+            _end(listener)
 
 
-class StreamId:
-    """The id of an event in a stream, as text: the offset in a single topic, or the position in the log of several."""
-
-    def __init__(self, topics: Sequence[str]) -> None:
-        self.topic = None if len(topics) > 1 or is_pattern(topics[0]) else topics[0]
-
-    def behind(self, item: Item) -> str:
-        return str(item.event.offset) if self.topic else f"@{item.position}"
-
-    def at(self, tip: Tip) -> str:
-        return str(tip.offsets.get(self.topic, 1) - 1) if self.topic else f"@{tip.position - 1}"
-
-    def start_behind(self, text: str) -> Start:
-        number = text if self.topic else text.removeprefix("@")
-        if not number.isdecimal() or len(number) > 18 or bool(self.topic) == text.startswith("@"):
-            raise CannotResume(f"{text!r} is not an id of this stream.")
-        return int(number) + 1 if self.topic else Position(int(number) + 1)
+def _written(item: Item) -> str:
+    """An event's lines. One that is no JSON is sent as such, so that the client knows of it and goes on behind it."""
+    error = item.error
+    if item.event is not None:
+        try:
+            return f"data: {_encode(item.event.as_json())}"
+        except (ValueError, RecursionError) as failure:
+            error = str(failure)
+    logger.warning("event %d of topic %s cannot be sent in a stream: %s", item.offset, item.topic, error)
+    return f"event: unreadable\ndata: {_encode({'topic': item.topic, 'offset': item.offset})}"
 
 
-def _start(request: HttpRequest, topics: Sequence[str]) -> Start:
-    last = request.headers.get("Last-Event-ID") or request.GET.get("last_event_id")
-    if last:
-        return StreamId(topics).start_behind(last)
-    start = request.GET.get("start", "latest")
-    if start.isdecimal() and len(start) <= 18:
-        return int(start)
-    if start in ("earliest", "latest"):
-        return cast(Start, start)
-    raise InvalidSubscription(f"start must be 'latest', 'earliest' or an offset of at least 1, not {start!r}.")
+def _end(listener: Listener) -> None:
+    _open.pop(listener, None)
+    listener.close()
 
 
-def _where(request: HttpRequest, allowed: Mapping[str, Any] | bool) -> Mapping[str, Any]:
-    """The filter that the client asks for, combined with the one that it is limited to."""
-    try:
-        asked = json.loads(request.GET.get("where") or "{}")
-    except (ValueError, RecursionError) as error:
-        raise InvalidSubscription(f"where must be a filter as JSON: {error}.") from error
-    if not isinstance(asked, dict):
-        raise InvalidSubscription('where must be a filter as JSON, such as {"type": "order.created"}.')
-    both = [where for where in (asked, allowed) if isinstance(where, Mapping) and where]
-    return {"all": both} if both else {}
+def _busy(user: Hashable | None) -> HttpResponse | None:
+    """The answer, if there is no room for one more stream."""
+    own = sum(1 for other in _open.values() if other == user) if user is not None else 0
+    if len(_open) >= conf().max_streams:
+        logger.warning("a stream of events is refused: %d are open, as PUBSUB['max_streams'] allows", len(_open))
+        busy = _plain(HTTPStatus.SERVICE_UNAVAILABLE, "There are as many streams as are served; come again later.")
+    elif own >= conf().max_streams_per_user:
+        logger.warning("a stream of events is refused: %d are one user's, as max_streams_per_user allows", own)
+        busy = _plain(HTTPStatus.TOO_MANY_REQUESTS, f"You follow {own} streams already; close one of them first.")
+    else:
+        return None
+    busy["Retry-After"] = str(RETRY_AFTER_S)
+    return busy
 
 
 def _plain(status: HTTPStatus, text: str) -> HttpResponse:

@@ -17,7 +17,7 @@ import psycopg
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
 from pubsub.db.connections import can_listen, dedicated_connection
-from pubsub.db.errors import sqlstate
+from pubsub.db.errors import may_not_write
 from pubsub.db.locks import follow
 from pubsub.db.sql import load
 from pubsub.errors import Refused
@@ -33,8 +33,6 @@ PAGE = 1000
 
 LOOK_UP_S = 0.2
 """How often a waiting reader checks whether it has been stopped."""
-
-MAY_NOT_WRITE = ("42501", "25006")
 
 
 @dataclass(kw_only=True)
@@ -144,7 +142,7 @@ class Tail:
         try:
             sequence(self.using)
         except DatabaseError as error:
-            if sqlstate(error) not in MAY_NOT_WRITE:
+            if not may_not_write(error):
                 raise
             self._numbers = False
 

@@ -14,7 +14,7 @@ from pubsub.db.errors import INSUFFICIENT_PRIVILEGE, sqlstate
 from pubsub.db.sql import load
 from pubsub.errors import InvalidSetting, InvalidTopic, NoSubscribers, UnknownTopic, WrongDatabase
 from pubsub.suggest import hint
-from pubsub.topic_options import checked, column_of
+from pubsub.topic_options import check_partitions, checked, column_of
 
 from .names import DEFAULT_TOPIC, DEFAULT_TOPIC_ID, check_name
 
@@ -122,7 +122,9 @@ def unknown_topic(name: str, known: Sequence[str]) -> UnknownTopic:
             '`migrate`, or added in the admin; PUBSUB["unknown_topic"] = "create" creates them when they are first '
             "published to."
         )
-        % {"topic": name, "hint": hint(name, known)}
+        % {"topic": name, "hint": hint(name, known)},
+        name=name,
+        known=known,
     )
 
 
@@ -163,6 +165,7 @@ def create_topics(connection: Any, declared: Mapping[str, Mapping[str, Any]]) ->
             except InvalidTopic as error:
                 raise InvalidSetting(f'PUBSUB["topics"]: {error}') from error
             options = {"partitions": conf().partitions, **given}
+            check_partitions(name, options["partitions"], conf().max_partitions)
             columns = {"name": name, **{column_of(option): value for option, value in options.items()}}
             if name == DEFAULT_TOPIC:
                 columns["id"] = DEFAULT_TOPIC_ID

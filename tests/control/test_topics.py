@@ -20,6 +20,7 @@ from pubsub.control import (
     pause,
     remove_group,
     remove_topic,
+    resize_topic,
     resume,
     sync_topics,
 )
@@ -81,6 +82,19 @@ def test_a_bad_option_is_echoed_wherever_it_comes_from(options: dict[str, Any], 
         checked(TOPIC, options)
     with pytest.raises(InvalidSetting, match=message):
         sync_topics({TOPIC: options}, using="default")
+
+
+def test_more_partitions_than_the_settings_allow_are_refused() -> None:
+    make_topic()
+    expected = r'must be 4,096 at most, not 4,097.*PUBSUB\["max_partitions"\] allows more'
+    for change in (configure_topic, create_topic):
+        with pytest.raises(InvalidTopic, match=expected):
+            change(TOPIC if change is configure_topic else "another", partitions=4097, **WHO)
+    with pytest.raises(InvalidTopic, match=expected):
+        resize_topic(TOPIC, 4097, **WHO)
+    with override_settings(PUBSUB={"max_partitions": 5000}):
+        assert resize_topic(TOPIC, 4097, **WHO).changed
+    assert configure_topic(TOPIC, partitions=4097, **WHO) == {}, "what it has already is no change"
 
 
 def test_configuring_changes_and_records_only_what_differs() -> None:

@@ -156,7 +156,7 @@ def test_rows_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> N
         (["discard", "--topic=nothing"], 'There is no topic "nothing".'),
         (["list", "--database=elsewhere"], 'There is no database "elsewhere"; there are: default, other.'),
         (["list", "--transaction=x"], "expected a UUID, got 'x'"),
-        (["list", "--since=yesterday"], "expected a time such as 2030-01-31T12:00, or 90m, 24h, 7d ago; got 'yester"),
+        (["list", "--since=yesterday"], "expected a time such as 2030-01-31T12:00, or how long ago, such as 90m"),
         (["show", "x"], "expected a whole number of at least 1, got 'x'"),
     ],
 )

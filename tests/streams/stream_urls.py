@@ -24,13 +24,25 @@ class OneTopic(EventStream):
         return "secret" in request.GET
 
 
+class OfUsers(EventStream):
+    topics = "default"
+
+    def permission(self, request: HttpRequest) -> bool:
+        return True
+
+    async def user_of(self, request: HttpRequest) -> str | None:
+        return request.GET.get("user")
+
+
 urlpatterns = [
     path("closed/", EventStream.as_view(topics=["default"])),
     path("all/", EventStream.as_view(topics=["*"], permission=everybody, heartbeat_s=0.1)),
     path("default/", EventStream.as_view(topics=["default"], permission=everybody, heartbeat_s=0.1)),
     path("short/", EventStream.as_view(topics=["default"], permission=everybody, max_events=3)),
     path("brief/", EventStream.as_view(topics=["default"], permission=everybody, max_age_s=0.3)),
+    path("unread/", EventStream.as_view(topics=["default"], permission=everybody, max_age_s=2, heartbeat_s=1)),
     path("own/", EventStream.as_view(topics=["default"], permission=own_events)),
+    path("users/", OfUsers.as_view()),
     path("method/", OneTopic.as_view()),
     path("of/<str:topic>/", EventStream.as_view(permission=everybody)),
     path("orders/<str:topic>/", EventStream.as_view(topics=["orders.*"], permission=everybody)),

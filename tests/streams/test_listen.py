@@ -18,7 +18,8 @@ from pubsub.errors import CannotResume, InvalidSubscription, PubSubError, Unknow
 from pubsub.models import Topic
 from pubsub.sequencing.sequencer import sequence
 from pubsub.streams import listen
-from pubsub.streams.listener import Listener, Position
+from pubsub.streams.listener import Listener
+from pubsub.streams.start import Position
 from tests.sessions import Running, connect, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -33,10 +33,15 @@ def say(*payloads: Any, topic: str = "default", **options: Any) -> None:
     sequence("default")
 
 
+def number_of(stream: Stream) -> str:
+    """The offset in an id, without the mark of the event there."""
+    return (stream.last_id or "").partition("-")[0]
+
+
 def test_events_as_they_are_published(server: Server) -> None:
     say("before")
     stream = Stream(server, "/default/").open()
-    assert (stream.status, stream.last_id) == (200, "1")
+    assert (stream.status, number_of(stream)) == (200, "1")
     assert stream.response.getheader("Content-Type") == "text/event-stream"
     assert "no-cache" in (stream.response.getheader("Cache-Control") or "")
     say({"n": 1, "text": "zwei\nZeilen\r\u2028"}, type="t", key="k", metadata={"m": 1}, host_id=3, user_id=4)
@@ -45,7 +50,7 @@ def test_events_as_they_are_published(server: Server) -> None:
     assert [event[name] for name in ("topic", "offset", "type", "key", "metadata", "host_id", "user_id")] == [
         *("default", 2, "t", "k", {"m": 1}, "3", "4")
     ]
-    assert stream.last_id == "2"
+    assert number_of(stream) == "2"
 
 
 def test_after_every_disconnect_it_continues_exactly_where_it_was(server: Server) -> None:
@@ -105,7 +110,7 @@ def test_several_topics_have_an_id_of_their_own(server: Server) -> None:
 def test_heartbeats_fill_silence_and_move_the_id(server: Server) -> None:
     stream = Stream(server, "/default/", where=json.dumps({"type": "rare"})).open()
     say(*range(20), type="common")
-    while stream.last_id != "20":
+    while number_of(stream) != "20":
         stream.wait_for_comment()
     stream.cut()
     say("found", type="rare")
