@@ -107,10 +107,12 @@ def action_view(model_admin: Admin, request: HttpRequest, action: str) -> HttpRe
         raise PermissionDenied
     if request.POST.get("progress"):
         return _run(actions.ACTIONS[action], model_admin, request)
-    ids = _whole_numbers(request, "letter")
-    letter_filter = LetterFilter(ids=ids[:1])
-    if request.POST.get("whole") and (letter := DeadLetter.objects.only("transaction_id", "group_id").get(pk__in=ids)):
-        letter_filter = LetterFilter(transaction=letter.transaction_id, group=letter.group_id)
+    ids = _whole_numbers(request, "letter")[:1]
+    letter_filter = LetterFilter(ids=ids)
+    if request.POST.get("whole"):
+        letter = DeadLetter.objects.only("transaction_id", "group_id").filter(pk__in=ids).first()
+        if letter is not None:
+            letter_filter = LetterFilter(transaction=letter.transaction_id, group=letter.group_id)
     back_to = ids[0] if ids else None
     response = _ask(actions.ACTIONS[action], model_admin, request, letter_filter, back_to)
     return response or HttpResponseRedirect(_address(model_admin, back_to))
