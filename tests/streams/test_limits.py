@@ -145,7 +145,7 @@ def test_who_is_far_behind_does_not_keep_others_waiting() -> None:
 
 
 def test_what_takes_long_is_read_in_smaller_pieces() -> None:
-    size = ReadSize()
+    size = ReadSize(least=1)
     before = size.positions
     size.adapt(0, SLOW_S * 2)
     assert size.positions == before // 2
