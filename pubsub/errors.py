@@ -49,10 +49,6 @@ class InvalidEvent(PubSubError):
     """A part of an event cannot be stored as it is."""
 
 
-class UnreadableEvent(PubSubError):
-    """An event that is stored cannot be represented in Python, such as by the length of a number or its depth."""
-
-
 class BadLine(PubSubError):
     """A line of JSON cannot be published."""
 
@@ -78,6 +74,10 @@ class NotHandled(PubSubError):
 
 class Reject(NotHandled):
     """Raised by a handler: further attempts are pointless. The event becomes a dead letter at once."""
+
+
+class UnreadableEvent(Reject):
+    """An event's payload or metadata is JSON that Python cannot hold, such as a number of 5,000 digits."""
 
 
 class RetryLater(NotHandled):

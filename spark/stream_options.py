@@ -48,6 +48,9 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     {'orders': 12}
     """
     values = {name.lower(): value for name, value in given.items()}
+    for name, value in values.items():
+        if name not in OF_SPARK:
+            _check_storable(name, value)
     unknown = set(values) - {name.lower() for name in KNOWN} - set(OF_SPARK)
     if unknown:
         raise InvalidRead(
@@ -77,6 +80,15 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         fail_on_data_loss=_truth("failOnDataLoss", values.get("failondataloss", "true")),
         poll_seconds=_seconds("pollSeconds", values.get("pollseconds", "0.5")),
     )
+
+
+def _check_storable(name: str, value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidRead(f"{name} must be text in UTF-8, not {value!r}.") from None
+    if "\x00" in value:
+        raise InvalidRead(f"{name} must not contain a NUL character, which PostgreSQL does not store: {value!r}.")
 
 
 def _offsets(name: str, text: str, topics: tuple[str, ...]) -> tuple[dict[str, NamedOffset], str]:

@@ -29,6 +29,9 @@ from .json_display import show_json
 from .page import Pages
 from .publish import publish_view
 
+LARGEST_OFFSET, LARGEST_PARTITION = 10**18, 2**31 - 1
+"""What PostgreSQL compares with a column; a page's limit fits behind it."""
+
 PER_PAGE = 50
 PREVIEW = 160
 TAIL_AT_ONCE = 500
@@ -40,18 +43,22 @@ class SearchForm(forms.Form):
     """Where to search, and for what."""
 
     topic = forms.ChoiceField(label=gettext_lazy("Topic"))
-    offset = forms.IntegerField(label=gettext_lazy("Jump to offset"), required=False, min_value=1)
+    offset = forms.IntegerField(
+        label=gettext_lazy("Jump to offset"), required=False, min_value=1, max_value=LARGEST_OFFSET
+    )
     at = forms.DateTimeField(
         label=gettext_lazy("Jump to time"),
         required=False,
         widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
     )
-    partition = forms.IntegerField(label=gettext_lazy("Partition"), required=False, min_value=0)
+    partition = forms.IntegerField(
+        label=gettext_lazy("Partition"), required=False, min_value=0, max_value=LARGEST_PARTITION
+    )
     type = forms.CharField(label=gettext_lazy("Type"), required=False)
     key = forms.CharField(label=gettext_lazy("Key or host"), required=False)
     identifier = forms.UUIDField(label=gettext_lazy("Event or transaction id"), required=False)
-    before = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
-    after = forms.IntegerField(required=False, min_value=0, widget=forms.HiddenInput)
+    before = forms.IntegerField(required=False, min_value=1, max_value=LARGEST_OFFSET, widget=forms.HiddenInput)
+    after = forms.IntegerField(required=False, min_value=0, max_value=LARGEST_OFFSET, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, topics: Sequence[Topic], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

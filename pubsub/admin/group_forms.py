@@ -9,6 +9,8 @@ from django.utils.translation import gettext_lazy
 
 from pubsub import control
 
+MOST_HOURS = 1000 * 365 * 24
+
 WAIT_S = 5
 """How long a forced action waits for running batches."""
 
@@ -46,14 +48,16 @@ class SeekForm(ReasonForm):
     field_order = ("to", "offset", "time", "by", "older", "partitions", "force", "reason")
 
     to = forms.ChoiceField(label=gettext_lazy("Move"), choices=TO)
-    offset = forms.IntegerField(label=gettext_lazy("Offset"), required=False, min_value=1)
+    offset = forms.IntegerField(label=gettext_lazy("Offset"), required=False, min_value=1, max_value=10**18)
     time = forms.DateTimeField(
         label=gettext_lazy("Time"),
         required=False,
         widget=forms.DateTimeInput(attrs={"type": "datetime-local", "step": "1"}, format="%Y-%m-%dT%H:%M:%S"),
     )
-    by = forms.IntegerField(label=gettext_lazy("Number of events"), required=False)
-    older = forms.FloatField(label=gettext_lazy("Hours"), required=False, min_value=0)
+    by = forms.IntegerField(
+        label=gettext_lazy("Number of events"), required=False, min_value=-(10**18), max_value=10**18
+    )
+    older = forms.FloatField(label=gettext_lazy("Hours"), required=False, min_value=0, max_value=MOST_HOURS)
     partitions = forms.CharField(
         label=gettext_lazy("Only in partitions"),
         required=False,
@@ -63,7 +67,7 @@ class SeekForm(ReasonForm):
     def clean_partitions(self) -> list[int] | None:
         text = self.cleaned_data["partitions"].strip()
         parts = [part.strip() for part in text.split(",")]
-        if text and not all(part.isascii() and part.isdecimal() for part in parts):
+        if text and not all(part.isascii() and part.isdecimal() and len(part) <= 10 for part in parts):
             raise forms.ValidationError(_("Enter partition numbers separated by commas, such as 0, 3."))
         return [int(part) for part in parts] if text else None
 

@@ -35,6 +35,13 @@ LARGEST_EDITED = 500_000
 
 LINES_ROUND_A_CHANGE = 3
 
+MOST_COMPARED = 2000
+"""Lines between the first and the last difference."""
+
+
+class TooLongToCompare(Exception):
+    """There are more lines between the first and the last difference than can be compared in a moment."""
+
 
 def edit_view(model_admin: Admin, request: HttpRequest, pk: int) -> HttpResponse:
     using = router.db_for_write(DeadLetter)
@@ -66,6 +73,8 @@ def edit_view(model_admin: Admin, request: HttpRequest, pk: int) -> HttpResponse
                 return _store(model_admin, request, letter, context, using)
             context["difference"] = difference(before, write_json(decode(after)))
             context["is_same"] = not context["difference"]
+        except TooLongToCompare:
+            context["is_too_long"] = True
         except PubSubError as error:
             context["error"] = str(error)
     request.current_app = model_admin.admin_site.name
@@ -131,7 +140,10 @@ def difference(before: str, after: str) -> list[tuple[str, str]]:
     [(' ', '{'), ('-', '  1'), ('+', '  2'), (' ', '}')]
     """
     lines: list[tuple[str, str]] = []
-    unified = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=LINES_ROUND_A_CHANGE)
+    old, new = _without_common_ends(before.splitlines(), after.splitlines())
+    if max(len(old), len(new)) > MOST_COMPARED:
+        raise TooLongToCompare
+    unified = difflib.unified_diff(old, new, lineterm="", n=LINES_ROUND_A_CHANGE)
     for number, line in enumerate(unified):
         if number < 2:  # the names of the files
             continue
@@ -141,6 +153,18 @@ def difference(before: str, after: str) -> list[tuple[str, str]]:
             continue
         lines.append((line[0], line[1:]))
     return lines
+
+
+def _without_common_ends(old: list[str], new: list[str]) -> tuple[list[str], list[str]]:
+    """The lines between the first and the last difference, with a few round them. To compare them takes the time of all
+    pairs of lines."""
+    if old == new:
+        return [], []
+    shorter = min(len(old), len(new))
+    head = next((n for n in range(shorter) if old[n] != new[n]), shorter)
+    tail = next((n for n in range(shorter - head) if old[-1 - n] != new[-1 - n]), shorter - head)
+    first, last = max(0, head - LINES_ROUND_A_CHANGE), max(0, tail - LINES_ROUND_A_CHANGE)
+    return old[first : len(old) - last], new[first : len(new) - last]
 
 
 def json_view(model_admin: Admin, request: HttpRequest, pk: int, name: str) -> HttpResponse:

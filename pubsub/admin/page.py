@@ -3,15 +3,21 @@
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.text import capfirst
 
+from .paging import CheckedChangeList
+
 
 class OwnPages(admin.ModelAdmin):  # type: ignore[type-arg]
     """An entry in the admin's index that has pages of its own, beside Django's."""
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return CheckedChangeList
 
     def page(self, request: HttpRequest, template: str, title: str | Promise, **context: Any) -> TemplateResponse:
         """A whole page in the admin's frame; `crumbs` are addresses and names on the way to it."""

@@ -19,7 +19,16 @@ from django.http import HttpRequest
 BEFORE, AFTER = "before", "after"
 
 
-class KeysetChangeList(ChangeList):
+class CheckedChangeList(ChangeList):
+    """A list whose address may hold anything: what PostgreSQL cannot look for is no filter of it."""
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
+        if any("\x00" in value for values in self.filter_params.values() for value in values):
+            raise IncorrectLookupParameters("A filter cannot contain a NUL character.")
+        return super().get_queryset(request, exclude_parameters)
+
+
+class KeysetChangeList(CheckedChangeList):
     """The rows of a page and whether there are more on either side, by one query with a limit."""
 
     is_keyset = True

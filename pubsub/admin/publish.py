@@ -30,6 +30,8 @@ class JSONText(forms.CharField):
             return json.loads(text) if text else {}
         except ValueError as error:
             raise forms.ValidationError(_("Not valid JSON: %(error)s") % {"error": error}) from error
+        except RecursionError:
+            raise forms.ValidationError(_("Expected JSON of a reasonable depth.")) from None
 
 
 class PublishForm(forms.Form):

@@ -182,8 +182,13 @@ class Listener:
     # For the thread that reads
 
     @property
+    def _drops(self) -> bool:
+        """Whether it is so far that it loses the oldest event rather than wait: not while it reads the past."""
+        return self.overflow == "drop_oldest" and (not self.behind or self.reached is not None)
+
+    @property
     def has_room(self) -> bool:
-        return len(self._items) <= self.buffer // 2 and self._size <= self.buffer_bytes // 2
+        return self._drops or (len(self._items) <= self.buffer // 2 and self._size <= self.buffer_bytes // 2)
 
     def _fits(self, item: Item) -> bool:
         """One event always fits, however large it is."""
@@ -207,7 +212,7 @@ class Listener:
             if self.closed or (self.behind and item.position < self.position):
                 return True
             if not self._fits(item):
-                if self.behind or self.overflow == "catch_up":
+                if not self._drops:
                     self.position = item.position
                     self.reached = None
                     self.behind = True

@@ -59,7 +59,7 @@ class LogReaderThread(ListeningPart):
         self._numbers = True
         """Whether this session may number. One that may only read leaves it to others."""
         self._read_size = ReadSize()
-        self._read_sizes_behind = {False: ReadSize(), True: ReadSize()}
+        self._read_sizes_behind = {False: ReadSize(), True: ReadSize(least=1)}
         """Of listeners with light filters, and of those with costly ones."""
         self._turn = 0
         self._history = History()

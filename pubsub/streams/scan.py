@@ -23,7 +23,7 @@ ROWS = 500
 MOST_POSITIONS = 10_000
 """Positions that one statement scans at most, so that no listener waits long for the past of another."""
 
-SLOW_S = 0.2
+SLOW_S = 0.5
 """A statement that takes longer is followed by one that scans half as many positions."""
 
 MOST_BYTES = 8_000_000
@@ -97,13 +97,15 @@ class Match(NamedTuple):
 class ReadSize:
     """How many positions the next statement scans: enough for a good number of events, and no more than takes long."""
 
-    def __init__(self) -> None:
+    def __init__(self, least: int = 50) -> None:
         self.positions = ROWS
+        self.least = least
+        """A server that is slow by itself is not helped by ever smaller pieces; a costly filter is."""
 
     def adapt(self, matches: int, seconds: float) -> None:
         """Takes into account how many events the last statement has returned, and how long it took."""
         if seconds > SLOW_S:
-            self.positions = max(1, self.positions // 2)
+            self.positions = max(self.least, self.positions // 2)
         elif matches >= ROWS:
             self.positions = max(ROWS, self.positions // 2)
         elif matches < ROWS // 4:

@@ -1,6 +1,7 @@
 """Edit and replay: who may, what is shown before, and what is stored."""
 
 import hashlib
+import json
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -9,6 +10,7 @@ from django.urls import reverse
 
 from pubsub.admin.letter_editor import difference
 from pubsub.models import DeadLetter
+from pubsub.payloads.write import write_json
 from tests.admin.pages import said, text_of
 from tests.factories import DeadLetterFactory
 
@@ -93,6 +95,24 @@ def test_a_payload_that_cannot_be_edited_is_explained(sign_in, letter, settings)
     assert "too large" in said(client.get(address(letter)))[-1]
     DeadLetter.objects.update(state="resolved")
     assert "another state" in said(client.get(address(letter)))[-1]
+
+
+def test_a_large_payload_is_compared_where_it_differs_or_not_at_all(sign_in, letter):
+    """Comparing all pairs of lines would take many seconds, and the publisher chooses how many there are."""
+    numbers = list(range(60_000))
+    changed = [*numbers[:30_000], -1, *numbers[30_001:]]
+    before, after = (write_json(it) for it in (numbers, changed))
+    told = difference(before, after)
+    assert [line for sign, line in told if sign in "+-"] == ["  30000,", "  -1,"]
+    assert len(told) == 8
+    assert difference(before, before) == []
+    assert [sign for sign, _ in difference("[\n  1\n]", "[\n  1,\n  1\n]")].count("+") >= 1
+    DeadLetter.objects.update(payload=numbers[:5000])
+    client = sign_in(*ALL)
+    text = json.dumps(numbers[:5000][::-1])
+    page = client.post(address(letter), {"text": text, "seen": seen(), "show": "x"})
+    assert "in too many places" in text_of(page)
+    assert 'name="store"' in page.content.decode()
 
 
 def test_only_lines_round_a_change_are_shown():

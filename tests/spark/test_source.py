@@ -123,6 +123,8 @@ def test_a_batch_read_takes_a_closed_range(spark: SparkSession) -> None:
     ("options", "said"),
     [
         ({"topic": ""}, "needs the option topic"),
+        ({"topic": "t\x00"}, "topic must not contain a NUL character"),
+        ({"group": "\ud800"}, "group must be text in UTF-8"),
         ({"startingOffset": "1"}, "has no option startingoffset"),
         ({"startingOffsets": "first"}, "startingOffsets must be earliest, latest, or JSON"),
         ({"startingOffsets": '{"others": 1}'}, "for topics of this query"),

@@ -130,6 +130,15 @@ def test_a_costly_filter_is_evaluated_apart_from_the_others() -> None:
         )
 
 
+def test_with_a_costly_filter_the_oldest_are_dropped_too() -> None:
+    costly = {"any": [{"payload": n} for n in range(30)]}
+    with pubsub.listen("default", where=costly, buffer=3, overflow="drop_oldest") as events:
+        wait_until(lambda: events.reached, "it follows along")
+        say(*range(10))
+        wait_until(lambda: events.dropped == 7, "seven were dropped")
+        assert [next(events).payload for _ in range(3)] == [7, 8, 9]
+
+
 def test_who_is_far_behind_does_not_keep_others_waiting() -> None:
     say(*range(3000))
     with connection.cursor() as cursor:
@@ -145,7 +154,7 @@ def test_who_is_far_behind_does_not_keep_others_waiting() -> None:
 
 
 def test_what_takes_long_is_read_in_smaller_pieces() -> None:
-    size = ReadSize()
+    size = ReadSize(least=1)
     before = size.positions
     size.adapt(0, SLOW_S * 2)
     assert size.positions == before // 2

@@ -33,13 +33,15 @@ def is_public(address: str) -> bool:
     ip: Address = ipaddress.ip_address(address.partition("%")[0])
     inner = [ip]
     if isinstance(ip, ipaddress.IPv6Address):
-        inner += [part for part in (ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())) if part]
-        if ip in _NAT64:
-            inner.append(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
+        inner += [part for part in (ip.sixtofour, *(ip.teredo or ())) if part]
         if ip.is_site_local:  # deprecated, so global to Python; still in use inside networks
             return False
+        # Another way to write an IPv4 address, and that alone counts: Python's versions differ on what these are
+        # themselves, and hold all of a NAT64's for reserved.
         if ip.ipv4_mapped:
-            inner.remove(ip)  # Python versions differ on whether those count as global themselves
+            inner = [ip.ipv4_mapped]
+        elif ip in _NAT64:
+            inner = [ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)]
     return all(one.is_global and not one.is_multicast and not one.is_reserved for one in inner)
 
 

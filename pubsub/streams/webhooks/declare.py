@@ -92,7 +92,8 @@ def handler_for(endpoint: Endpoint, retries: int, using: str) -> Any:
     def handler(event: Event) -> None:
         deliver(endpoint, event, retries, cancel)
 
-    handler.__qualname__ = f"webhook({endpoint.shown})"
+    # The registry knows handlers by their names: those of two paths on one host differ.
+    handler.__qualname__ = f"webhook({endpoint.shown} {_digest(endpoint.url)})"
     return handler
 
 
@@ -111,8 +112,12 @@ def _groups(group: str, urls: Any) -> dict[str, str]:
 
 
 def _name_of(url: Any) -> str:
-    digest = hashlib.sha256(str(url).encode()).hexdigest()[:8]
+    digest = _digest(url)
     try:
         return f"{urlsplit(str(url)).hostname}-{digest}"
     except ValueError:
         return digest  # the endpoint says what is wrong with it
+
+
+def _digest(url: Any) -> str:
+    return hashlib.sha256(str(url).encode()).hexdigest()[:8]

@@ -41,7 +41,7 @@ class WebhookFailed(PubSubError):
 class Endpoint:
     """A receiver: its address, how requests to it are signed, and what is allowed."""
 
-    url: str
+    url: str = field(repr=False)
     secrets: Sequence[str] = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_s: float = 10
@@ -64,7 +64,8 @@ class Endpoint:
             parts = urlsplit(self.url)
             port = parts.port
         except ValueError as error:
-            raise InvalidSubscription(f"A webhook's URL must be one, not {self.url!r}: {error}.") from error
+            # Without the URL: its path may be a secret.
+            raise InvalidSubscription(f"A webhook's URL must be one: {error}.") from error
         if parts.scheme == "http" and not self.allow_http:
             raise InvalidSubscription(
                 f"A webhook's URL must begin with https://, not {self.shown}. With allow_http=True, anyone on "
@@ -88,9 +89,10 @@ class Endpoint:
 
     @property
     def shown(self) -> str:
-        """The URL without the parts that may be secret."""
+        """For people: without what may be secret, such as the path, by which many services know their customers."""
         parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        rest = "/…" if parts.path.strip("/") or parts.query else ""
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{rest}"
 
     def send(self, event: Event) -> tuple[int, Mapping[str, str], bytes]:
         """Sends one request. Returns the answer's status, headers, and the beginning of its body."""
@@ -189,7 +191,7 @@ def _wait_asked_for(text: str | None) -> float | None:
         return float(min(int(text.strip()[:9]), LONGEST_WAIT_S))
     try:
         until = email.utils.parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if until.tzinfo is None:
         until = until.replace(tzinfo=dt.UTC)
