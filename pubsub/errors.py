@@ -65,6 +65,10 @@ class Reject(NotHandled):
     """Raised by a handler: further attempts are pointless. The event becomes a dead letter at once."""
 
 
+class UnreadableEvent(Reject):
+    """An event's payload or metadata is JSON that Python cannot hold, such as a number of 5,000 digits."""
+
+
 class RetryLater(NotHandled):
     """Raised by a handler: try again after so many seconds, however often this has been raised before.
 

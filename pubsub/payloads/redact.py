@@ -26,6 +26,9 @@ REDACTED = "[redacted]"
 MOST_SEARCHED = 2000
 """Values that are looked for in a text. Where there are more, the text is not shown at all."""
 
+FRAME = re.compile(r'^[ |]*File "[^"\n]*", line \d+, in [^\n]*$', re.MULTILINE)
+"""A line of a traceback."""
+
 
 class Redactor:
     """Shows one event: first its payload and metadata, then texts that may quote from them.
@@ -39,12 +42,18 @@ class Redactor:
     'ValueError: [redacted] has no mailbox'
     """
 
-    def __init__(self, *, everything: bool = False) -> None:
+    def __init__(self, *, everything: bool = False, raw: bool = False) -> None:
         self._everything = everything
-        """For people who may not see payloads: nothing of them, in texts neither."""
-        self._paths = [tuple(path.split(".")) for path in conf().redact_paths]
-        self._hook: Callable[[str, Any], Any] | None = import_string(conf().redact) if conf().redact else None
+        """For people who may not see payloads: nothing of them, and of an exception only where it was raised."""
+        self._paths = [] if raw else [tuple(path.split(".")) for path in conf().redact_paths]
+        self._hook: Callable[[str, Any], Any] | None = None
+        if conf().redact and not raw:
+            self._hook = import_string(conf().redact)
         self._taken_out: set[Any] = set()
+
+    @property
+    def shows_all(self) -> bool:
+        return not (self._everything or self._paths or self._hook)
 
     @property
     def took_something_out(self) -> bool:
@@ -56,7 +65,7 @@ class Redactor:
         if self._everything:
             self._taken_out |= scalars(value)
             return REDACTED
-        if not self._paths and self._hook is None:
+        if self.shows_all:
             return value
         before = scalars(value)
         for path in self._paths:
@@ -67,6 +76,9 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """What may be shown of an exception's message or traceback. Comes after the JSON that it may quote from."""
+        if self._everything:
+            # A message may say anything in any words; where it was raised says nothing of the payload.
+            return "\n".join(FRAME.findall(text)) or REDACTED
         if len(self._taken_out) > MOST_SEARCHED:
             return REDACTED
         if pattern := _any_of(self._taken_out):
