@@ -10,6 +10,7 @@ from django.db.models.lookups import LessThanOrEqual
 from pubsub.models.fields import (
     ClockTimestamp,
     CurrentTransaction,
+    InsertionOrderField,
     Octets,
     RandomUUID,
     SnapshotField,
@@ -90,6 +91,12 @@ def message_content() -> "list[tuple[str, models.Field[Any, Any]]]":
 def texts_fit(name: str) -> models.CheckConstraint:
     texts = Greatest(*map(Octets, ("type", "key", "host_id", "user_id", "to_group")))
     return models.CheckConstraint(condition=LessThanOrEqual(texts, 2000), name=name)
+
+
+def times_fit(name: str, *columns: str) -> models.CheckConstraint:
+    first, behind_last = dt.datetime(1, 1, 2, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
+    bounds = {f"{column}__gte": first for column in columns} | {f"{column}__lt": behind_last for column in columns}
+    return models.CheckConstraint(condition=Q(**bounds), name=name)
 
 
 class Migration(migrations.Migration):
@@ -475,6 +482,7 @@ class Migration(migrations.Migration):
         ),
         # What publishers write.
         run_sql_file("transaction_id_v1"),
+        run_sql_file("refuse_xid_v1"),
         run_sql_file(
             "outbox_message_t",
             migrations.CreateModel(
@@ -482,7 +490,7 @@ class Migration(migrations.Migration):
                 fields=[
                     (
                         "id",
-                        models.BigAutoField(
+                        InsertionOrderField(
                             primary_key=True, serialize=False, db_comment="Insertion order, not the log's order"
                         ),
                     ),
@@ -505,7 +513,10 @@ class Migration(migrations.Migration):
                         ("publish_outboxmessage", "Can publish events by hand"),
                         ("view_payload_outboxmessage", "Can see the payload of events"),
                     ],
-                    "constraints": [texts_fit("outbox_message_t_texts_fit")],
+                    "constraints": [
+                        texts_fit("outbox_message_t_texts_fit"),
+                        times_fit("outbox_message_t_times_fit", "created_at"),
+                    ],
                     "indexes": [models.Index(fields=["xid"], name="outbox_message_t_xid")],
                 },
             ),
@@ -525,7 +536,10 @@ class Migration(migrations.Migration):
                 "db_table_comment": "Events that are not due yet",
                 "verbose_name": "delayed event",
                 "verbose_name_plural": "delayed events",
-                "constraints": [texts_fit("outbox_delayed_message_texts_fit")],
+                "constraints": [
+                    texts_fit("outbox_delayed_message_texts_fit"),
+                    times_fit("outbox_delayed_message_times_fit", "created_at", "deliver_at"),
+                ],
                 "indexes": [models.Index(fields=["deliver_at", "id"], name="outbox_delayed_message_due")],
             },
         ),

@@ -231,3 +231,46 @@ def test_the_counters_of_partitions_are_right_after_a_resize(session: Session) -
             insert(session, f"{total}/{n}", key=f"{n}")
         assert number(session).messages == 50
     assert len(checked_log(session)) == 150
+
+
+def set_xid(session: Session, message: int, xid: int) -> None:
+    session.execute("UPDATE outbox_message_t SET xid = %s::text::xid8 WHERE id = %s", [xid, message])
+
+
+def present_xid(session: Session) -> int:
+    (xid,) = session.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone() or (0,)
+    return int(xid)
+
+
+def test_a_row_whose_xid_is_still_to_come_waits_for_it(session: Session, other: Session) -> None:
+    """As rows copied from another cluster may have. It is numbered once, when this cluster has come there."""
+    far = present_xid(session) + 1000
+    set_xid(session, insert(session, "copied"), far)
+    for name in ("one", "two"):
+        insert(other, name)
+        assert number(session).messages == 1
+        assert number(session).outcome == "idle"
+    while present_xid(session) <= far:
+        other.execute("SELECT pg_current_xact_id()")
+    assert number(session).messages == 1
+    assert number(session).outcome == "idle"
+    assert names(checked_log(session)) == ["one", "two", "copied"]
+    insert(other, "after")
+    assert number(session).messages == 1
+    assert number(session).outcome == "idle"
+
+
+def test_a_row_whose_xid_is_in_progress_waits_for_its_end(session: Session, other: Session) -> None:
+    """Its own transaction is over, the one that it names is not."""
+    message = insert(session, "copied")
+    other.execute("BEGIN")
+    (xid,) = other.execute("SELECT pg_current_xact_id()::text::bigint").fetchone() or (0,)
+    set_xid(session, message, xid)
+    insert(session, "one")
+    assert number(session).messages == 1
+    for _ in range(3):
+        assert number(session).outcome == "idle"
+    other.execute("COMMIT")
+    assert number(session).messages == 1
+    assert number(session).outcome == "idle"
+    assert names(checked_log(session)) == ["one", "copied"]

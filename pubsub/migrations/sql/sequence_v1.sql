@@ -45,8 +45,12 @@ BEGIN
 
     seen_xmax := pg_snapshot_xmax(state.seen);
     seen_xip := ARRAY(SELECT pg_snapshot_xip(state.seen));
-    IF NOT EXISTS (SELECT FROM outbox_message_t WHERE xid >= seen_xmax)
-       AND (seen_xip = '{}' OR NOT EXISTS (SELECT FROM outbox_message_t WHERE xid = ANY (seen_xip)))
+    IF NOT EXISTS (SELECT FROM outbox_message_t
+                   WHERE xid >= seen_xmax AND xid < pg_snapshot_xmax(pg_current_snapshot())
+                     AND pg_visible_in_snapshot(xid, pg_current_snapshot()))
+       AND (seen_xip = '{}' OR NOT EXISTS (SELECT FROM outbox_message_t
+                                           WHERE xid = ANY (seen_xip)
+                                             AND pg_visible_in_snapshot(xid, pg_current_snapshot())))
     THEN
         outcome := 'idle';
         RETURN;
@@ -60,13 +64,20 @@ BEGIN
     seen_xmax := pg_snapshot_xmax(state.seen);
     seen_xip := ARRAY(SELECT pg_snapshot_xip(state.seen));
 
-    -- Only now, in a statement of its own: the snapshot of the one that locked may be older than the one stored.
-    WITH fresh AS MATERIALIZED (
+    -- Only now, in a statement of its own: the snapshot of the one that locked may be older than the one stored. What it
+    -- numbers is what the snapshot that it stores has seen, and no more: a row whose xid is still to come, or in
+    -- progress, waits, or it would be numbered in each pass.
+    WITH present AS MATERIALIZED (
+        SELECT pubsub_unfinished_v1(pg_current_snapshot()) AS seen
+    ), fresh AS MATERIALIZED (
         SELECT id, topic_id, xid, transaction_id, coalesce(key, host_id, transaction_id::text) AS key
-        FROM outbox_message_t WHERE xid >= seen_xmax
+        FROM outbox_message_t
+        WHERE xid >= seen_xmax AND xid < (SELECT pg_snapshot_xmax(seen) FROM present)
+          AND pg_visible_in_snapshot(xid, (SELECT seen FROM present))
         UNION ALL
         SELECT id, topic_id, xid, transaction_id, coalesce(key, host_id, transaction_id::text)
-        FROM outbox_message_t WHERE xid = ANY (seen_xip)
+        FROM outbox_message_t
+        WHERE xid = ANY (seen_xip) AND pg_visible_in_snapshot(xid, (SELECT seen FROM present))
     ), dated AS (
         -- By a transaction's last event: if A committed before B was published, all ids of A are smaller than it.
         -- Delayed events are moved by a transaction of its own, and keep the publishers' transaction_ids.
@@ -97,7 +108,7 @@ BEGIN
         ON CONFLICT (topic_id, partition_id) DO UPDATE SET entries = counter.entries + excluded.entries
     ), remembered AS (
         UPDATE log_sequencer
-        SET seen = pubsub_unfinished_v1(pg_current_snapshot()),
+        SET seen = (SELECT seen FROM present),
             next_position = next_position + (SELECT coalesce(sum(n), 0) FROM moved)
         WHERE id = 1
     )
