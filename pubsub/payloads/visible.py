@@ -4,9 +4,9 @@ What ``PUBSUB`` redacts is taken out, unless the caller asks for it ``raw``. No 
 a terminal or a log. What Python cannot hold has something in its place, and nothing fails.
 """
 
+import json
+from collections.abc import Mapping
 from typing import Any
-
-from django.core.serializers.json import DjangoJSONEncoder
 
 from pubsub.errors import UnreadableEvent
 from pubsub.events import Entry, Event, native
@@ -14,7 +14,7 @@ from pubsub.events import Entry, Event, native
 from .redact import Redactor
 from .write import CONTROL, escaped, write_line
 
-_encode = DjangoJSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def visible(text: str, *, lines: bool = False) -> str:
@@ -46,25 +46,28 @@ def _or_why(text: str) -> str:
 
 
 def visible_facts(event: Event, *, raw: bool = False) -> dict[str, Any]:
-    """What :meth:`Event.as_json` says, as far as it may be shown. Numbers may be decimals, which `write_line` takes."""
-    return _facts(event, Redactor(raw=raw))
-
-
-def visible_json(event: Event, *, raw: bool = False, **more: Any) -> str:
-    """The same as JSON on one line, with `more` facts, for streams, webhooks and terminals."""
-    redactor = Redactor(raw=raw)
-    facts = _facts(event, redactor) | more
-    if redactor.shows_all:
-        try:
-            return escaped(_encode(facts))
-        except RecursionError:
-            pass  # the stack was less deep where it was decoded
-    return write_line(facts)
-
-
-def _facts(event: Event, redactor: Redactor) -> dict[str, Any]:
+    """What :meth:`Event.as_json` says, as far as it may be shown. Numbers may be decimals: `json_line` writes them."""
     facts = event.as_json()
+    redactor = Redactor(raw=raw)
     if not redactor.shows_all:
         for field in ("payload", "metadata"):
             facts[field] = redactor.json(field, write_line(facts[field]))
     return facts
+
+
+def visible_json(event: Event, *, raw: bool = False, **more: Any) -> str:
+    """The same as JSON on one line, with `more` facts."""
+    return json_line(visible_facts(event, raw=raw) | more)
+
+
+def json_line(facts: Mapping[str, Any]) -> str:
+    """Facts as JSON on one line, for a terminal or for the wire.
+
+    >>> json_line({"type": "paid"})
+    '{"type":"paid"}'
+    """
+    try:
+        return escaped(_encode(facts))
+    except (TypeError, ValueError, RecursionError):
+        # Decimals; what JSON cannot say; and the stack may be less deep here than where it was decoded.
+        return write_line(facts)

@@ -20,6 +20,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 from pubsub import publish
+from pubsub.db.audit import record
 from pubsub.management.operator_command import system_user
 from pubsub.management.processes import from_a_signal
 from pubsub.management.status_text import as_text
@@ -619,3 +620,13 @@ def test_the_tail_writes_no_control_character_and_no_line_of_a_publisher_s(form:
     sequence("default")
     (line,) = run("pubsub_tail", TOPIC, "--no-follow", "--from=1", f"--format={form}").splitlines()
     assert line.isprintable()
+
+
+def test_a_reason_forges_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    make_topic()
+    with caplog.at_level("INFO", logger="pubsub.db.audit"):
+        record("pause", actor="olivia", using="default", topic=TOPIC, reason="quiet\n2030 INFO forged\x1b[2J")
+    (message,) = [
+        it.getMessage() for it in caplog.records if it.name == "pubsub.db.audit" and "quiet" in it.getMessage()
+    ]
+    assert message == f"pause by olivia: {TOPIC} (quiet\\n2030 INFO forged\\x1b[2J)"

@@ -34,6 +34,7 @@ def webhook(
     timeout_s: float = 10,
     allow_http: bool = False,
     allow_private: bool = False,
+    raw: bool = False,
     using: str = DEFAULT_DB_ALIAS,
     **options: Any,
 ) -> tuple[str, ...]:
@@ -51,6 +52,7 @@ def webhook(
     - ``timeout_s``: for the whole request, resolving the name included.
     - ``headers``: more of them, such as an authorization.
     - ``allow_http``, ``allow_private``: for receivers that are not on the public internet.
+    - ``raw``: send what ``PUBSUB["redact_paths"]`` and ``PUBSUB["redact"]`` take out, too.
     - ``options``: what :func:`pubsub.subscribe` takes besides, such as ``where``, ``start`` and ``on_failure``.
     """
     if not isinstance(group, str) or not group.strip():
@@ -69,6 +71,7 @@ def webhook(
             timeout_s=timeout_s,
             allow_http=allow_http,
             allow_private=allow_private,
+            raw=raw,
         )
         for name, url in groups.items()
     }
