@@ -10,7 +10,6 @@ from django.db.models.lookups import LessThanOrEqual
 from pubsub.models.fields import (
     ClockTimestamp,
     CurrentTransaction,
-    InsertionOrderField,
     Octets,
     RandomUUID,
     SnapshotField,
@@ -483,6 +482,7 @@ class Migration(migrations.Migration):
         # What publishers write.
         run_sql_file("transaction_id_v1"),
         run_sql_file("refuse_xid_v1"),
+        run_sql_file("refuse_id_v1"),
         run_sql_file(
             "outbox_message_t",
             migrations.CreateModel(
@@ -490,7 +490,7 @@ class Migration(migrations.Migration):
                 fields=[
                     (
                         "id",
-                        InsertionOrderField(
+                        models.BigAutoField(
                             primary_key=True, serialize=False, db_comment="Insertion order, not the log's order"
                         ),
                     ),

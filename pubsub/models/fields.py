@@ -15,13 +15,6 @@ class TransactionIdField(models.Field):  # type: ignore[type-arg]
         return None if value is None else int(value)
 
 
-class InsertionOrderField(models.BigAutoField):  # type: ignore[type-arg]
-    """A number that the database gives, and nobody else: one far ahead of the others would hold up all behind it."""
-
-    def db_type_suffix(self, connection: Any) -> str:
-        return "GENERATED ALWAYS AS IDENTITY"
-
-
 class SnapshotField(models.Field):  # type: ignore[type-arg]
     """Which transactions were over at some moment (``pg_snapshot``), in PostgreSQL's own notation."""
 
@@ -65,7 +58,6 @@ class ClockTimestamp(models.Func):
 __all__ = [
     "ClockTimestamp",
     "CurrentTransaction",
-    "InsertionOrderField",
     "Octets",
     "RandomUUID",
     "SnapshotField",

@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
+from django.core.serializers.base import DeserializedObject
 from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 from django.test import override_settings
 from django.utils import timezone
@@ -245,7 +246,7 @@ def test_a_time_that_python_does_not_have_is_refused_in_plain_sql(table: str, co
 @pytest.mark.parametrize(
     ("column", "value", "error"),
     [
-        ("id", "1000000000000000", 'cannot insert a non-DEFAULT value into column "id"'),
+        ("id", "1000000000000000", "id 1000000000000000 has not been given out"),
         ("xid", "'3'", "xid must be the publishing transaction, .*, not 3"),
         ("xid", "'1000000000000000'", "xid must be the publishing transaction, .*, not 1000000000000000"),
     ],
@@ -265,14 +266,15 @@ def test_the_documented_statement_fails_where_the_topic_is_misspelt() -> None:
     assert OutboxMessage.objects.count() == 1
 
 
-def test_a_copied_xid_is_refused_as_well() -> None:
+@pytest.mark.parametrize(("column", "error"), [("xid", "xid must be"), ("id", "has not been given out")])
+def test_what_is_copied_brings_none_along_either(column: str, error: str) -> None:
     with (
         connection.cursor() as cursor,
-        pytest.raises(psycopg.errors.CheckViolation, match="xid must be"),
+        pytest.raises(psycopg.errors.CheckViolation, match=error),
         transaction.atomic(),
-        cursor.copy("COPY outbox_message_t (xid, payload) FROM STDIN") as copy,
+        cursor.copy(f"COPY outbox_message_t ({column}, payload) FROM STDIN") as copy,
     ):
-        copy.write_row(("3", "1"))
+        copy.write_row(("1000000000000000", "1"))
     assert not OutboxMessage.objects.exists()
 
 
@@ -617,3 +619,13 @@ class TestAnotherDatabase:
             publish_many("default", [{"payload": 2}], using="other")
             assert not OutboxMessage.objects.using("default").exists()
         assert OutboxMessage.objects.count() == 2
+
+
+def test_a_fixture_brings_its_ids_and_xids_along() -> None:
+    given = OutboxMessage(id=10**15, xid="3", payload=1, topic_id=1, event_id=uuid.uuid4(), created_at=timezone.now())
+    with transaction.atomic():
+        DeserializedObject(given).save()
+    message = OutboxMessage.objects.get()
+    assert (message.id, message.xid) == (10**15, 3)
+    with connection.cursor() as cursor, pytest.raises(DatabaseError, match="xid must be"):
+        cursor.execute("INSERT INTO outbox_message_t (xid, payload) VALUES ('3', '1')")
