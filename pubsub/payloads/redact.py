@@ -10,6 +10,8 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
 from django.utils.module_loading import import_string
@@ -120,12 +122,21 @@ def _steps_after(path: tuple[str, ...], step: int, key: str) -> Iterable[int]:
     return (step + 1,) if path[step] in ("*", key) else ()
 
 
+def _spellings(value: Any) -> Iterable[str]:
+    """The ways in which a text may write a value: what jsonb has as 1234.50, Python writes as 1234.5."""
+    yield str(value)
+    if isinstance(value, Decimal | int):
+        with suppress(OverflowError):
+            yield repr(float(value))
+            yield f"{Decimal(value).normalize():f}"
+
+
 def _any_of(values: set[Any]) -> re.Pattern[str] | None:
     """Finds the values in a text, in each way that Python and JSON write them."""
     written: set[str] = set()
     for value in values:
-        plain = str(value)
-        written |= {plain, repr(plain)[1:-1], json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1]}
+        for plain in _spellings(value):
+            written |= {plain, repr(plain)[1:-1], json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1]}
     alternatives = [
         # A short one may be part of any word.
         re.escape(it) if len(it) > 5 else rf"(?<!\w){re.escape(it)}(?!\w)"
