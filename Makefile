@@ -51,7 +51,7 @@ bench: install-demo ## Measure publishing: [ARGS="publish --clients 32"] or [ARG
 
 UV ?= uv
 COMPILE = $(UV) pip compile --quiet pyproject.toml --universal --generate-hashes --no-header --no-annotate -p 3.11
-lock: ## Pin the dependencies anew, with uv: [ARGS=--upgrade]
+lock: ## Pin the dependencies again, with uv: [ARGS=--upgrade]
 	@command -v "$(UV)" >/dev/null || { echo "make lock needs uv: pip install uv, or make lock UV=/path/to/uv" >&2; exit 1; }
 	$(COMPILE) --extra demo -o requirements/demo.txt $(ARGS)
 	$(COMPILE) --extra dev -o requirements/dev.txt $(ARGS)

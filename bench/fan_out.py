@@ -1,6 +1,6 @@
 """Writers and several groups of readers at the same time, beside the reference loop.
 
-There, writers lock a counter until they commit, a trigger notifies, and a reader claims the next range of its group by
+There, writers lock a counter until they commit, a trigger notifies, and a reader takes the next range of its group by
 updating a row that stays locked until it has handled it.
 """
 
@@ -26,10 +26,10 @@ from .publish import TOPIC, contestants
 LONGEST_WAIT_S = 120
 """For what is left when the writers have stopped."""
 
-_LOCK = "SELECT next_offset FROM pubsub_bench.claims WHERE group_id = %s FOR UPDATE"
-_CLAIM = (
-    "UPDATE pubsub_bench.claims SET next_offset = least(claims.next_offset + %s, counter.next_offset) "
-    "FROM pubsub_bench.log_counter AS counter WHERE group_id = %s RETURNING claims.next_offset"
+_LOCK = "SELECT next_offset FROM pubsub_bench.cursors WHERE group_id = %s FOR UPDATE"
+_RESERVE = (
+    "UPDATE pubsub_bench.cursors SET next_offset = least(cursors.next_offset + %s, counter.next_offset) "
+    "FROM pubsub_bench.log_counter AS counter WHERE group_id = %s RETURNING cursors.next_offset"
 )
 _READ = "SELECT payload::text FROM pubsub_bench.outbox WHERE c_offset >= %s AND c_offset < %s ORDER BY c_offset"
 
@@ -185,7 +185,7 @@ def _their_readers(using: str, groups: int, consumers: int, batch: int) -> list[
                     with transaction.atomic(using=using), connections[using].cursor() as cursor:
                         cursor.execute(_LOCK, [group])
                         (first,) = cursor.fetchone()
-                        cursor.execute(_CLAIM, [batch, group])
+                        cursor.execute(_RESERVE, [batch, group])
                         (end,) = cursor.fetchone()
                         cursor.execute(_READ, [first, end])
                         for (payload,) in cursor.fetchall():
@@ -198,9 +198,9 @@ def _their_readers(using: str, groups: int, consumers: int, batch: int) -> list[
         return read
 
     with connections[using].cursor() as cursor:
-        cursor.execute("DELETE FROM pubsub_bench.claims")
+        cursor.execute("DELETE FROM pubsub_bench.cursors")
         cursor.execute(
-            "INSERT INTO pubsub_bench.claims SELECT group_id, next_offset "
+            "INSERT INTO pubsub_bench.cursors SELECT group_id, next_offset "
             "FROM pubsub_bench.log_counter, generate_series(1, %s) AS group_id",
             [groups],
         )

@@ -44,8 +44,8 @@ COLUMNS = """
 # PostgreSQL 18 lists NOT NULL among the constraints; here it stands with the columns.
 CONSTRAINTS = """
     SELECT conname, contype, pg_get_constraintdef(oid, true), confrelid::regclass::text,
-           ARRAY(SELECT attname FROM unnest(conkey) WITH ORDINALITY AS key (number, place)
-                 JOIN pg_attribute ON attrelid = conrelid AND attnum = number ORDER BY place)
+           ARRAY(SELECT attname FROM unnest(conkey) WITH ORDINALITY AS key (number, nth)
+                 JOIN pg_attribute ON attrelid = conrelid AND attnum = number ORDER BY nth)
     FROM pg_constraint WHERE conrelid = %s AND contype IN ('p', 'u', 'c', 'f')
     ORDER BY position(contype::text IN 'pufc'), conname
 """

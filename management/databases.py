@@ -1,4 +1,4 @@
-"""Whether the database that a command was given can be worked with."""
+"""Whether a command can work with the database it was given."""
 
 from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
@@ -13,7 +13,7 @@ def check_alias(using: str) -> None:
 
 
 def check_database(using: str, *, waits: bool = False) -> None:
-    """Ends the command if the database is away or not migrated. A command that `waits` for a database goes on."""
+    """Ends the command if the database does not answer or is not migrated. One that `waits` for it continues."""
     check_alias(using)
     try:
         with connections[using].cursor() as cursor:

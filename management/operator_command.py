@@ -1,4 +1,4 @@
-"""What the commands that change something share: who acts, on which database, for a dry run or not, and the output."""
+"""What the commands that change something share: who acts, on which database, dry runs, and the output."""
 
 import contextlib
 import getpass

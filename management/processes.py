@@ -1,4 +1,4 @@
-"""What commands need that run for long: memory, signals, and saying something to a terminal that may be gone."""
+"""What long-running commands need: memory, signals, and output to a terminal that may be gone."""
 
 import contextlib
 import gc
@@ -11,8 +11,8 @@ from django.core.management.base import OutputWrapper
 
 @contextlib.contextmanager
 def loaded_for_good() -> Iterator[None]:
-    """Spares the garbage collector all that is loaded so far. It would walk through it again and again, and in each
-    forked process it would copy it, too."""
+    """Exempts everything loaded so far from garbage collection, which would scan it again and again, and would copy it
+    in each forked process."""
     gc.freeze()
     try:
         yield
@@ -23,15 +23,15 @@ def loaded_for_good() -> Iterator[None]:
 def from_a_signal(stop: Callable[[], object]) -> None:
     """Stops something from within a signal's handler.
 
-    In a thread of its own: the code that the signal interrupts may hold the very lock that stopping has to take.
+    In a thread of its own: the code that the signal interrupts may hold the very lock that stopping needs.
     """
     threading.Thread(target=stop, name="pubsub-stopping").start()
 
 
 def say(out: OutputWrapper, text: str) -> None:
-    """Prints for people who watch a long-running process; a reader that is gone does not stop it.
+    """Prints a message of a long-running process, which continues even if it cannot be read.
 
-    The pipe's reader may have ended, a write may be interrupted by another one, and there may be no stream at all
+    The pipe's reader may have ended, another write may interrupt this one, and there may be no stream at all
     (``2>&-``).
     """
     with contextlib.suppress(RuntimeError, ValueError, AttributeError):

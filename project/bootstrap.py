@@ -78,7 +78,7 @@ def has_java() -> bool:
 
 
 def make_venv() -> None:
-    """Create `.venv`, or make it anew where it is broken, say because the Python below it was removed."""
+    """Create `.venv`, or make it again if it is broken, for example because its Python was removed."""
     if works("-m", "pip", "--version"):
         return
     version = "{}.{}".format(*sys.version_info)

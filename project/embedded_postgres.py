@@ -46,7 +46,7 @@ def using_server(checkout: Path = CHECKOUT) -> Iterator[str]:
         if server.users in _kept:  # this process has done with it, whatever it asked for on the way
             os.close(_kept.pop(server.users))
         try:
-            # No other process is using it, then; a newcomer waits until the stop is over, and starts it anew.
+            # No other process is using it, then; a new process waits until the stop is over, and starts it again.
             fcntl.flock(user, fcntl.LOCK_EX | fcntl.LOCK_NB)
             server.stop()
         except BlockingIOError:

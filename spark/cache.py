@@ -1,4 +1,4 @@
-"""Where files are kept that were fetched or made for Spark: of this user, and safe to delete."""
+"""Where files fetched or made for Spark are kept: they belong to this user, and are safe to delete."""
 
 import os
 import tempfile
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def cache_folder(name: str) -> Path:
-    """A folder of ours in the user's cache; in the temporary files where the user has no home.
+    """A folder of ours in the user's cache, or among the temporary files if the user has no home.
 
     >>> cache_folder("doctest").is_dir()
     True
@@ -18,7 +18,7 @@ def cache_folder(name: str) -> Path:
             return base / name
     except OSError:
         pass
-    # Named by user, and useless to others: what is in it gets executed.
+    # Named after the user, and closed to others: what is in it gets executed.
     base = Path(tempfile.gettempdir()) / f"django-outbox-pubsub-{os.getuid()}"
     base.mkdir(mode=0o700, exist_ok=True)
     if base.stat().st_uid != os.getuid() or base.stat().st_mode & 0o022:

@@ -1,4 +1,4 @@
-"""The columns of the log as Spark sees it, in every way of reading it."""
+"""The columns of the log in Spark, the same for every way of reading it."""
 
 COLUMNS = {
     "topic": "string",

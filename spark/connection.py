@@ -19,10 +19,10 @@ def jdbc_options(
 ) -> dict[str, str]:
     """The options of ``spark.read.format("jdbc")`` for one of Django's databases.
 
-    The password is an option of its own and no part of the URL, which Spark shows in its pages and logs. Sessions see
-    times in UTC. They read only, and no statement takes longer than ``PUBSUB["spark_statement_timeout_s"]``, unless
-    ``write`` is asked for; then text goes into columns of any type, such as uuid and jsonb. ``session`` are further
-    settings of PostgreSQL, such as ``{"jit": "off"}``.
+    The password is an option of its own, not part of the URL, which Spark shows in its pages and logs. Sessions see
+    times in UTC. They are read-only, and no statement takes longer than ``PUBSUB["spark_statement_timeout_s"]``. With
+    ``write`` they may write, and text can be written to columns of any type, such as uuid and jsonb. ``session`` has
+    further settings of PostgreSQL, such as ``{"jit": "off"}``.
 
     >>> options = jdbc_options()
     >>> options["driver"]
@@ -36,7 +36,7 @@ def jdbc_options(
     host = settings["HOST"] or "localhost"
     if host.startswith("/"):
         raise ImproperlyConfigured(
-            f'Database "{using}" is reached through the Unix socket in {host}; JDBC needs TCP. Give it a '
+            f'Database "{using}" is reached through the Unix socket in {host}, but JDBC needs TCP. Give it a '
             f"host name or an address in DATABASE_URL."
         )
     if ":" in host:
@@ -53,7 +53,7 @@ def jdbc_options(
         "driver": DRIVER,
     }
     if settings["PASSWORD"]:
-        # Where there is none, the driver looks into ~/.pgpass, as libpq does.
+        # Without one, the driver looks into ~/.pgpass, as libpq does.
         options["password"] = settings["PASSWORD"]
     return options
 
@@ -66,7 +66,7 @@ def libpq_address(
     >>> libpq_address()["application_name"]
     'pubsub-spark'
     """
-    # Django's own parameters, such as its classes, mean something in Django's process only.
+    # Django's own parameters, such as its classes, only mean something in Django's process.
     address: dict[str, object] = {
         name: value
         for name, value in connections[using].get_connection_params().items()
@@ -78,7 +78,7 @@ def libpq_address(
 
 
 def session_options(using: str, *, write: bool, session: Mapping[str, object] | None = None) -> str:
-    """What a session of Spark's begins with, in the words of PostgreSQL's own command line."""
+    """The settings with which Spark's sessions begin, in the form of PostgreSQL's command line."""
     given = connections[using].settings_dict["OPTIONS"].get("options", "")  # such as a search_path
     wanted: dict[str, object] = {"TimeZone": "UTC"}
     if not write:

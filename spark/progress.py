@@ -1,4 +1,4 @@
-"""How far Spark has come, for the terminal."""
+"""Spark's progress, for the terminal."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ EVERY_S = 0.5
 
 @contextmanager
 def shown_progress(session: "SparkSession", show: Callable[[str], None] | None) -> Iterator[None]:
-    """Show every now and then how many of the current tasks are done, and "" in the end; with None, show nothing."""
+    """Show now and then how many of the current tasks are done, and "" at the end; with None, show nothing."""
     if show is None:
         yield
         return
@@ -35,7 +35,7 @@ def shown_progress(session: "SparkSession", show: Callable[[str], None] | None) 
 
 
 def running(session: "SparkSession") -> str:
-    """What Spark does at this moment, in a line; empty if it does nothing.
+    """What Spark is doing, in one line; empty if it is doing nothing.
 
     >>> from pubsub.spark.session import build_session
     >>> running(build_session())

@@ -1,4 +1,4 @@
-"""Closed ranges of offsets: what is read, cut and counted, and never changes once it is at or below the tip."""
+"""Closed ranges of offsets, which can be read, divided and counted, and never change once they are below the tip."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from .errors import InvalidRead, RangeNotThere
 
 @dataclass(frozen=True, kw_only=True)
 class LogRange:
-    """The events of a topic from one offset to another, both included; empty where last is first - 1."""
+    """The events of a topic from one offset to another, both included; empty if last is first - 1."""
 
     topic: str
     topic_id: int
@@ -23,7 +23,7 @@ class LogRange:
 
     @property
     def count(self) -> int:
-        """How many events there are: exact, as offsets have no gaps."""
+        """The number of events: exact, because offsets have no gaps."""
         return self.last - self.first + 1
 
     def split(self, size: int) -> "list[LogRange]":
@@ -49,7 +49,7 @@ class Extent:
     partitions: int
 
     def range(self, start: int | None = None, end: int | None = None) -> LogRange:
-        """The part from `start` to `end`, the tip at most; raises :class:`RangeNotThere` where some of it is not."""
+        """The part from `start` to `end`, at most to the tip; raises :class:`RangeNotThere` if not all of it exists."""
         first = self.oldest if start is None else start
         last = self.tip if end is None else min(end, self.tip)
         held = (
@@ -60,14 +60,14 @@ class Extent:
         if start is not None and end is not None and end < start - 1:
             raise InvalidRead(f"The range from {start} to {end} ends before it begins.")
         if first < self.oldest:
-            raise RangeNotThere(f"{held}: a read cannot begin at {first}. What is older has been retired.")
+            raise RangeNotThere(f"{held}: a read cannot begin at {first}. Older events have been dropped.")
         if first > self.tip + 1:
-            raise RangeNotThere(f"{held}: a read cannot begin at {first}, which nothing has reached yet.")
+            raise RangeNotThere(f"{held}: a read cannot begin at {first}, which no event has yet.")
         return LogRange(topic=self.topic, topic_id=self.topic_id, first=first, last=max(last, first - 1))
 
 
 def extents(topics: str | Sequence[str] | None = None, using: str = DEFAULT_DB_ALIAS) -> list[Extent]:
-    """What the log holds of some topics, or of all, taken at one moment.
+    """What the log holds of some topics, or of all, at one moment.
 
     >>> [extent.topic for extent in extents("default")]
     ['default']
@@ -86,7 +86,7 @@ def extents(topics: str | Sequence[str] | None = None, using: str = DEFAULT_DB_A
 
 
 def log_range(topic: str, start: int | None = None, end: int | None = None, using: str = DEFAULT_DB_ALIAS) -> LogRange:
-    """A topic's events from `start` (default: the oldest) to `end` (default, and at most: the tip at this moment).
+    """A topic's events from `start` (default: the oldest) to `end` (default, and at most: the current tip).
 
     >>> log_range("default").count
     0

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 RANGE_SIZE = 100_000
-"""Events that are read by one statement, and so on one snapshot."""
+"""Events that one statement reads, and so in one snapshot."""
 
 SMALLEST_RANGE = 5_000
-"""Below this a connection of its own costs more than it saves."""
+"""Below this, a connection of its own costs more than it saves."""
 
 BYTES_AT_ONCE = 16 * 1024 * 1024
-"""About what a task holds of what has arrived and is not handed on."""
+"""About how many bytes a task holds that have arrived and are not yet passed on."""
 
 
 def read_log(
@@ -51,31 +51,31 @@ def read_log(
     archive: str | None = None,
     using: str = DEFAULT_DB_ALIAS,
 ) -> "DataFrame":
-    """The log of a topic, of several, or of all: each event once, however long it takes, and while others publish.
+    """The log of one, several or all topics: each event once, however long it takes, even while others publish.
 
-    The tip is taken now, once; what is published later is not part of the DataFrame, which is the same each time it
-    is used. Without filters it has end - start + 1 rows. Its columns are ``topic``, ``c_offset``, ``partition_id``,
+    The tip is read once, now; later events are not part of the DataFrame, which is the same each time you use it.
+    Without filters it has end - start + 1 rows. Its columns are ``topic``, ``c_offset``, ``partition_id``,
     ``position``, ``event_id``, ``type``, ``key``, ``host_id``, ``user_id``, ``to_group``, ``transaction_id``,
-    ``payload``, ``metadata`` and ``created_at``. Rows come in no order: sort by ``c_offset`` where it matters.
+    ``payload``, ``metadata`` and ``created_at``. Rows are in no order: sort by ``c_offset`` if it matters.
 
     - ``start``, ``end``: offsets of one topic, both included; by default from the oldest to the tip, and never beyond.
     - ``partition``: one or some of the topic's.
     - ``since``, ``until``: published at or after, and before, a time.
     - ``payload``: ``"text"``, ``"variant"``, or a schema to read it by: a StructType, or as ``"id int, total double"``.
-      What does not fit a schema is null.
-    - ``range_size``: events in one statement, which is how long a snapshot is held. ``fetch_size``: rows that travel
-      at once; by default as many as fit ``BYTES_AT_ONCE``.
-    - ``archive``: the folder of an archive, which comes before the log: both are one range without a gap.
+      Values that do not fit a schema are null.
+    - ``range_size``: events in one statement, for which a snapshot is held. ``fetch_size``: rows fetched at once; by
+      default as many as fit ``BYTES_AT_ONCE``.
+    - ``archive``: the folder of an archive to read before the log: both are one range without a gap.
 
-    PostgreSQL works out filters on all columns but a parsed payload. If retention drops events before they have been
-    read, the read fails.
+    PostgreSQL evaluates filters on all columns but a parsed payload. If retention drops events before they are read,
+    the read fails.
 
     >>> from pubsub.spark.session import build_session
     >>> read_log(build_session(), "default", payload="id int").select("c_offset", "payload.id").columns
     ['c_offset', 'id']
     """
     if (start is not None or end is not None) and not isinstance(topic, str):
-        raise InvalidRead("start and end are offsets of one topic: name it. Ranges of several go to read_ranges().")
+        raise InvalidRead("start and end are offsets of one topic: name it. For several, use read_ranges().")
     if archive is not None:
         from .archive import read_both
 
@@ -117,9 +117,9 @@ def read_ranges(
     fetch_size: int | None = None,
     using: str = DEFAULT_DB_ALIAS,
 ) -> "DataFrame":
-    """The same for ranges that are known already.
+    """The same for ranges that you already know.
 
-    ``where`` are further conditions, in SQL; ``share`` is about how much they leave.
+    ``where`` has further conditions, in SQL; ``share`` is roughly the part that they leave.
 
     >>> from pubsub.spark.ranges import log_range
     >>> from pubsub.spark.session import build_session
@@ -151,7 +151,7 @@ def read_ranges(
 def _read_where(
     session: "SparkSession", conditions: Sequence[str], planning: Mapping[str, str], fetch_size: int, using: str
 ) -> "DataFrame":
-    """The events that one of these conditions is for: each is a task, a statement and a snapshot."""
+    """The events for each of these conditions, each of which is a task, a statement and a snapshot."""
     options = jdbc_options(using, session=planning) | {"fetchsize": str(fetch_size)}
     frame = session.read.jdbc(
         options.pop("url"), f"({load('spark/log')}) AS log", predicates=list(conditions), properties=options
@@ -209,14 +209,14 @@ def read_operator_events(session: "SparkSession", *, using: str = DEFAULT_DB_ALI
 
 
 def _read(session: "SparkSession", name: str, using: str) -> "DataFrame":
-    """A small table: by one statement, so on one snapshot."""
+    """A small table: one statement, and so one snapshot."""
     options = jdbc_options(using) | {"dbtable": f"({load(f'spark/{name}')}) AS rows", "fetchsize": "1000"}
     return session.read.format("jdbc").options(**options).load()
 
 
 def _condition(piece: LogRange, where: Sequence[str]) -> str:
     lost = (
-        f'Offset {piece.first} of topic "{piece.topic}" was there when this read was planned and is no longer: '
+        f'Offset {piece.first} of topic "{piece.topic}" existed when this read was planned, but no longer does: '
         f"retention has dropped it. Read again, or raise the topic's retention. "
     )
     still_there = load("spark/still_there").format(
@@ -247,7 +247,7 @@ def vars_of(piece: LogRange) -> Mapping[str, Any]:
 
 
 def in_partitions(partition: int | Sequence[int] | None, known: Sequence[Extent]) -> list[str]:
-    """The condition for one or some partitions; none for all."""
+    """The condition for one or some partitions; no condition for all."""
     if partition is None:
         return []
     wanted = [partition] if isinstance(partition, int) else list(partition)
@@ -258,7 +258,7 @@ def in_partitions(partition: int | Sequence[int] | None, known: Sequence[Extent]
 
 
 def share_of(partition: int | Sequence[int] | None, known: Sequence[Extent]) -> float:
-    """About how much of the log some partitions are."""
+    """Roughly which part of the log some partitions have."""
     if partition is None:
         return 1.0
     wanted = 1 if isinstance(partition, int) else len(partition)
@@ -266,7 +266,7 @@ def share_of(partition: int | Sequence[int] | None, known: Sequence[Extent]) -> 
 
 
 def in_time(since: dt.datetime | None, until: dt.datetime | None) -> list[str]:
-    """The conditions for what was published at or after one time and before another."""
+    """The conditions for events published at or after one time and before another."""
     conditions = []
     for name, time, comparison in (("since", since, ">="), ("until", until, "<")):
         if time is None:
@@ -278,7 +278,7 @@ def in_time(since: dt.datetime | None, until: dt.datetime | None) -> list[str]:
 
 
 def with_payload(frame: "DataFrame", payload: "str | StructType") -> "DataFrame":
-    """The frame with its payloads as text, as variants, or read by a schema."""
+    """The frame with its payloads as text, as variants, or parsed by a schema."""
     from pyspark.sql import functions
 
     if payload == "text":

@@ -30,16 +30,16 @@ SENT_ALONG = (
 )
 """Modules that run in Spark's workers, where this package need not be installed.
 
-They import names from one another, never one another as modules: those would be sent with all that they have imported.
+They import names from one another, never whole modules: those would be sent with everything they have imported.
 """
 
 
 def register_format(session: SparkSession, *, using: str = DEFAULT_DB_ALIAS) -> None:
     """Let a session that was built elsewhere read and write ``format("pubsub")``.
 
-    The address, password included, goes to the workers with the code: it is not an option of the query, so it appears
-    neither in plans nor in Spark's pages, its event log or a checkpoint. Registering again, for example with another
-    database, affects the queries that start afterwards.
+    The address, with its password, is sent to the workers with the code. It is not an option of the query, so it does
+    not appear in plans, Spark's pages, its event log or a checkpoint. Registering again, for example with another
+    database, affects queries that start afterwards.
 
     >>> from pubsub.spark.session import build_session
     >>> session = build_session()

@@ -1,4 +1,4 @@
-"""Where results of jobs go: into files, into the table that the admin shows, and as text to pages and terminals."""
+"""Where a job's results go: to files, to the table that the admin shows, and as text to pages and terminals."""
 
 import datetime as dt
 import json
@@ -26,7 +26,7 @@ QUOTING = ("payload", "metadata", "for_example")
 
 
 def write_files(frame: "DataFrame", folder: str, file_format: str, *, overwrite: bool = False) -> None:
-    """The rows as files in a folder, which may be anywhere that Spark can write to."""
+    """Writes the rows as files to a folder anywhere Spark can write."""
     from pyspark.errors import AnalysisException
 
     options = {"header": "true"} if file_format == "csv" else {}
@@ -40,7 +40,7 @@ def write_files(frame: "DataFrame", folder: str, file_format: str, *, overwrite:
         writer.save(folder)
     except AnalysisException as error:
         if error.getCondition() == "PATH_ALREADY_EXISTS":
-            raise FolderInUse(f"{folder} exists already. Name another folder, or allow to overwrite it.") from error
+            raise FolderInUse(f"{folder} exists already. Name another folder, or allow overwriting it.") from error
         raise
 
 
@@ -52,7 +52,7 @@ def save_findings(
     run_id: uuid.UUID | None = None,
     using: str = DEFAULT_DB_ALIAS,
 ) -> uuid.UUID:
-    """Writes the rows into `spark_findings`, over JDBC, in one transaction. Returns the run's number.
+    """Writes the rows to `spark_findings`, over JDBC, in one transaction. Returns the run's number.
 
     >>> from pubsub.spark.session import build_session
     >>> run_id = save_findings(build_session().range(2), job="doctest", parameters={"columns": ["id"]})
@@ -71,7 +71,7 @@ def save_findings(
         f.to_json(f.struct(*frame.columns), {"ignoreNullFields": "false"}).alias("data"),
     )
     options = jdbc_options(using, write=True)
-    # One task, and so one transaction: a run is there as a whole or not at all.
+    # One task, and so one transaction: a run is stored completely or not at all.
     rows.write.jdbc(options.pop("url"), "spark_findings", mode="append", properties=options)
     return run_id
 
@@ -103,12 +103,12 @@ def without_payloads(frame: "DataFrame") -> "DataFrame":
 
 
 def numeric_columns(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[bool]:
-    """Of each column, whether its values are numbers: those are aligned to the right."""
+    """Whether each column's values are numbers: those are aligned to the right."""
     return [all(isinstance(row[n], int | float | None) for row in rows) for n in range(len(columns))]
 
 
 def as_text(value: Any) -> str:
-    """A value for people to read.
+    """A value as readable text.
 
     >>> [as_text(value) for value in (None, True, 1234567, 0.5)]
     ['–', 'true', '1,234,567', '0.5']

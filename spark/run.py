@@ -1,4 +1,4 @@
-"""Running a job: what it found goes to files, into the table that the admin shows, and back to the caller."""
+"""Running a job: its result goes to files, to the table that the admin shows, and back to the caller."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from .results import save_findings, visible_rows, without_payloads, write_files
 
 @dataclass(frozen=True, kw_only=True)
 class JobOutcome:
-    """What a run has come to."""
+    """The outcome of a run."""
 
     job: str
     columns: Sequence[str]
@@ -22,7 +22,7 @@ class JobOutcome:
     notes: Sequence[str]
     problems: Sequence[str]
     run_id: uuid.UUID | None = None
-    """Under which it was saved."""
+    """The number under which it was saved."""
 
 
 def run_job(
@@ -35,7 +35,7 @@ def run_job(
     save: bool = False,
     rows: int = 100,
 ) -> JobOutcome:
-    """Runs a job, once, whatever is done with its result.
+    """Runs a job once, whatever is done with its result.
 
     >>> from pubsub.spark.jobs import jobs
     >>> from pubsub.spark.session import build_session
@@ -52,7 +52,7 @@ def run_job(
         if output:
             request.say(f"Writing to {output}")
             write_files(frame if job.is_large else frame.coalesce(1), output, file_format, overwrite=overwrite)
-        request.say("Looking at the result")
+        request.say("Reading the result")
         first = frame.take(rows + 1)
         shown = visible_rows(frame.columns, first[:rows])
         if save:
@@ -85,7 +85,7 @@ def _check(job: SparkJob, request: JobRequest) -> None:
 
 
 def _parameters(request: JobRequest) -> dict[str, Any]:
-    """What was asked for, without what was left open."""
+    """The options that were given."""
     parameters: Mapping[str, Any] = {
         "topics": ", ".join(request.topics),
         "start": request.start,

@@ -1,4 +1,4 @@
-"""Building Spark sessions, in one way for all.
+"""Building Spark sessions, always in the same way.
 
 >>> session = build_session(app_name="doctest")
 >>> session.conf.get("spark.sql.session.timeZone")
@@ -37,10 +37,10 @@ def build_session(
 ) -> "SparkSession":
     """A session that can read the log: with a Java, PostgreSQL's driver, UTC, and a memory that suits one machine.
 
-    One that is open already is returned as it is. A new one knows ``format("pubsub")`` for the database ``using``. What
-    counts, the first before the next: the arguments, the settings ``spark_master``, ``spark_memory`` and
-    ``spark_conf``, what spark-submit or Spark's own files say, our defaults. Raises :class:`SparkNotReady` before
-    anything is started where something is missing.
+    A session that is already open is returned as it is. A new one knows ``format("pubsub")`` for the database
+    ``using``. In order of precedence, options come from the arguments; the settings ``spark_master``, ``spark_memory``
+    and ``spark_conf``; spark-submit or Spark's own files; our defaults. If something is missing, it raises
+    :class:`SparkNotReady` before anything starts.
     """
     try:
         from pyspark.sql import SparkSession
@@ -69,13 +69,13 @@ def _complete(app_name: str, chosen: Mapping[str, str]) -> "SparkConf":
 
     under_submit = "PYSPARK_GATEWAY_PORT" in os.environ
     if under_submit:
-        # Its Java runs already, and knows the command line.
+        # Its Java is already running, and knows the command line.
         SparkContext._ensure_initialized()
         configuration = SparkConf()
         present = dict(configuration.getAll())
     else:
         os.environ["JAVA_HOME"] = str(find_java())
-        # Not what an earlier session of this process has left in its Java.
+        # Not what an earlier session of this process left in its Java.
         configuration = SparkConf(loadDefaults=False)
         present = {**_defaults_file(), **_submit_arguments()}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -97,11 +97,11 @@ def _defaults(app_name: str, known: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Arrow's way between Java and Python, which the streaming source takes.
+        # The way from Java to Python by Arrow, which the streaming source uses.
         "spark.sql.execution.arrow.pyspark.enabled": "true",
     }
     if known.get("spark.master", LOCAL).startswith("local"):
-        # Nothing else needs to reach it, and the machine's name need not resolve.
+        # Nothing else needs to reach it, and this machine's name may not resolve.
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # 200 is for a cluster; here each costs more than it saves.
         defaults["spark.sql.shuffle.partitions"] = "8"

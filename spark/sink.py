@@ -1,8 +1,8 @@
-"""Publishing what Spark has worked out: a batch is one transaction, and a stream's batch is published once.
+"""Publishing Spark's results: a batch is one transaction, and a stream's batch is published once.
 
-Tasks run in many processes and may run twice. Each stages its rows under an id of its own; when all are done, the rows
-of those that count are published, and the batch is noted, in one transaction. It runs in Spark's workers,
-without Django.
+Tasks run in many processes and may run twice. Each stages its rows under an id of its own. When all are done, one
+transaction publishes the rows of the tasks that count, and notes the batch. This runs in Spark's workers, without
+Django.
 """
 
 import datetime as dt
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 PUBLISH = load("spark/publish_staged")
 
 CONTENT = ("topic", "type", "key", "host_id", "user_id", "to_group", "payload", "metadata")
-"""What a DataFrame may have as columns."""
+"""The columns that a DataFrame may have."""
 
 KEPT_BATCHES = 1000
-"""Notes of a stream's batches that stay, so that people can see them. Spark never repeats any but the last."""
+"""How many notes of a stream's batches are kept, to look at. Spark only ever repeats the last batch."""
 
 LEFT_OVER = "7 days"
-"""What a task staged so long ago belongs to a driver that is gone."""
+"""Rows that were staged longer ago than this belong to a driver that is gone."""
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What one task has staged."""
+    """What one task staged."""
 
     task_id: str
     query_id: str
@@ -57,7 +57,7 @@ class _Writer:
         unknown = [name for name in self.columns if name not in CONTENT]
         if unknown:
             raise InvalidWrite(
-                f"Events have no {', '.join(unknown)}. Select what is to be published: payload, and if wanted "
+                f"Events have no {', '.join(unknown)}. Select only what to publish: payload and, optionally, "
                 f"{', '.join(name for name in CONTENT if name != 'payload')}."
             )
         if "payload" not in self.columns:
@@ -66,7 +66,7 @@ class _Writer:
             raise InvalidWrite('Events need a topic: give the option "topic", or a column of that name.')
 
     def stage(self, rows: "Iterator[Row]", query_id: str) -> Staged:
-        """Writes a task's rows where only :meth:`publish` looks. Nothing is left of a task that fails."""
+        """Writes a task's rows where only :meth:`publish` looks. A task that fails leaves nothing."""
         import psycopg
 
         task_id, count, topics = uuid.uuid4(), 0, set()
@@ -83,7 +83,7 @@ class _Writer:
         return Staged(str(task_id), query_id, count, tuple(sorted(topics)))
 
     def publish(self, staged: Sequence[Staged], sink: str | None, batch_id: int) -> int:
-        """All of it in one transaction, and not at all where this batch of this sink has been published before."""
+        """Publishes all rows in one transaction, or none if this batch of this sink has already been published."""
         import psycopg
 
         tasks = [each.task_id for each in staged]
@@ -105,16 +105,18 @@ class _Writer:
             if is_new and count:
                 cursor.execute(PUBLISH, {"tasks": tasks})
                 if cursor.rowcount != count:
-                    raise InvalidWrite(f"Of {count} staged events {cursor.rowcount} are left; nothing was published.")
+                    raise InvalidWrite(
+                        f"Only {cursor.rowcount} of {count} staged events are left; nothing was published."
+                    )
             _forget(cursor, tasks)
         if is_new and count:
-            # A hint for those that wait; without it they look a moment later.
+            # A hint for waiting processes; without it they look a moment later.
             with psycopg.connect(**self.address, autocommit=True) as connection:
                 connection.execute("SELECT pg_notify('event_channel', '')")
         return count if is_new else 0
 
     def forget(self, staged: Sequence[Staged | None]) -> None:
-        """Removes what the tasks of a failed batch have staged."""
+        """Removes what the tasks of a failed batch staged."""
         import psycopg
 
         with psycopg.connect(**self.address) as connection, connection.cursor() as cursor:
@@ -179,10 +181,12 @@ class BatchWriter(_Writer, DataSourceWriter):
     ) -> None:
         super().__init__(address, schema, options, max_payload_bytes)
         if overwrite:
-            raise InvalidWrite('What is published stays: use mode("append").')
+            raise InvalidWrite('Published events cannot be replaced: use mode("append").')
         self.sink, batch_id = options.get("sink"), options.get("batchId")
         if (self.sink is None) != (batch_id is None) or not (batch_id or "0").isdecimal():
-            raise InvalidWrite("sink and batchId go together: a name, and a whole number that a repetition has again.")
+            raise InvalidWrite(
+                "sink and batchId belong together: a name, and a whole number that stays if the batch is repeated."
+            )
         self.batch_id = int(batch_id or 0)
 
     def write(self, iterator: "Iterator[Row]") -> Staged:
@@ -201,14 +205,14 @@ def _forget(cursor: Any, tasks: Sequence[str]) -> None:
 
 
 def _to_json(name: str, value: Any, number: int) -> str:
-    """Text is JSON already, as the source has it; anything else of Spark's is written as JSON."""
+    """Text is already JSON, as the source reads it; any other value is written as JSON."""
     if isinstance(value, str):
         text = value
         try:
             json.loads(text, parse_int=str)  # Python would refuse a number of thousands of digits
         except ValueError as error:
             raise InvalidWrite(
-                f"Row {number}: {name} is a text that is no JSON ({error}). Use to_json(), or a struct: {text[:100]!r}"
+                f"Row {number}: {name} is not valid JSON ({error}). Use to_json(), or a struct: {text[:100]!r}"
             ) from error
     elif hasattr(value, "toJson"):  # a variant
         text = value.toJson()

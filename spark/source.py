@@ -1,7 +1,7 @@
 """The format `pubsub`: the log as a source of Spark's streams and batch reads, and a sink for both.
 
-The classes are sent to Spark's workers by value, so nothing of this package need be installed there: psycopg and
-pyarrow are enough.
+The classes are sent to Spark's workers by value, so this package need not be installed there: psycopg and pyarrow are
+enough.
 """
 
 import time
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Offsets = dict[str, dict[str, Any]]
-"""What a stream has reached, by topic: the next offset, and the event before it, by which the log is recognised."""
+"""A stream's progress, by topic: the next offset, and the event before it, which identifies the log."""
 
 
 class PubSubSource(DataSource):
@@ -54,7 +54,7 @@ class PubSubSource(DataSource):
 
 
 class LogReader(DataSourceReader):
-    """A batch read: the same ranges as a stream's, taken once."""
+    """A batch read: the same ranges as a stream's, read once."""
 
     def __init__(self, address: dict[str, Any], options: ReadOptions) -> None:
         self.address = address
@@ -81,7 +81,7 @@ class LogReader(DataSourceReader):
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream of the log, by offsets: exactly what lies between two checkpoints, however often it is asked for."""
+    """A stream of the log, by offsets: exactly the events between two checkpoints, however often they are requested."""
 
     def __init__(self, reading: dict[str, Any], writing: dict[str, Any], options: ReadOptions) -> None:
         self.address = reading
@@ -123,7 +123,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.idle_since is not None and time.monotonic() - self.idle_since < self.options.poll_seconds:
             return start
         begin = {topic: mark["offset"] for topic, mark in start.items() if topic in self.options.topics}
-        # A topic that the query reads only since it was started anew is read from its beginning.
+        # A topic that was added to the query when it was restarted is read from its beginning.
         begin |= {topic: 0 for topic in self.options.topics if topic not in begin}
         states = self.log.states(begin)
         end: dict[str, int] = {}
@@ -148,7 +148,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start | {topic: {"offset": end[topic], "event": marks[topic]} for topic in end}
 
     def _is_paused(self, begin: dict[str, int], states: dict[str, TopicState]) -> bool:
-        """Moves the group to where the stream is: everything before has been processed. True while it is paused."""
+        """Moves the group to the stream's progress: everything before has been processed. True while it is paused."""
         if not self.options.group:
             return False
         if self.moved_to is None:
@@ -209,7 +209,7 @@ def _at(offset: NamedOffset, state: TopicState) -> int:
 
 
 def _share(begin: dict[str, int], end: dict[str, int], most: int) -> dict[str, int]:
-    """No more than `most` events, each topic's part by how much it has: at least one, so that none waits for ever."""
+    """At most `most` events, shared in proportion to what each topic has: at least one each, so that none starves."""
     waiting = {topic: end[topic] - begin[topic] for topic in end}
     total = sum(waiting.values())
     if total <= most:
@@ -222,6 +222,6 @@ def _pieces(topic: str, topic_id: int, first: int, end: int, size: int) -> list[
 
 
 def _read(address: dict[str, Any], partition: InputPartition) -> "Iterator[RecordBatch]":
-    if partition.value is None:  # Spark's own, where there is nothing to read
+    if partition.value is None:  # Spark's own partition, if there is nothing to read
         return iter(())
     return read_range(address, *partition.value)

@@ -19,7 +19,7 @@ GROUP = load("spark/stream_group")
 
 @dataclass(frozen=True, kw_only=True)
 class TopicState:
-    """What the log holds of a topic, and the event before the offset that was asked for."""
+    """What the log holds of a topic, and the event before the requested offset."""
 
     topic_id: int
     oldest: int
@@ -28,7 +28,7 @@ class TopicState:
 
 
 class StreamLog:
-    """The log as one stream sees it. A connection that was lost is replaced with the next question."""
+    """The log as one stream sees it. A lost connection is replaced at the next query."""
 
     def __init__(self, address: Mapping[str, Any]) -> None:
         self.address = dict(address)
@@ -50,7 +50,7 @@ class StreamLog:
         return (rows[0][0], rows[0][1]) if rows else None
 
     def move_group(self, group: str, offsets: Mapping[int, int], *, subscribe: bool = False) -> None:
-        """Moves the group to the next offset of each topic id, all in one transaction."""
+        """Moves the group's cursors to the next offset of each topic id, all in one transaction."""
         connection = self._connected()
         with connection.transaction(), connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE")
@@ -84,7 +84,7 @@ class StreamLog:
 
 
 def check_offset(topic: str, offset: int, event: str | None, state: TopicState, *, may_skip: bool) -> int:
-    """The offset to go on from: the checkpoint's, if the log is still the one that it was written for."""
+    """The offset to continue from: the checkpoint's, if it was written for this log."""
     if offset > state.next_offset or (
         event and offset > state.oldest and state.event_before and state.event_before != event
     ):
@@ -94,16 +94,16 @@ def check_offset(topic: str, offset: int, event: str | None, state: TopicState, 
             else f"offset {offset - 1} is event {state.event_before}, and was {event} when it was read"
         )
         raise RangeNotThere(
-            f'The stream has come to offset {offset} of topic "{topic}", but {difference}: the database is not the one '
+            f'The stream is at offset {offset} of topic "{topic}", but {difference}: the database is not the one '
             f"that the checkpoint was written for, or an older copy of it. Begin with a new checkpoint, and "
-            f"startingOffsets where the two differ."
+            f"startingOffsets at the offset where the two differ."
         )
     if offset < state.oldest:
         if not may_skip:
             raise RangeNotThere(
-                f'The stream has come to offset {offset} of topic "{topic}", and the log begins at {state.oldest}: '
-                f"retention has dropped {state.oldest - offset} events that it has not read. failOnDataLoss=false goes "
-                f"on without them; the option group keeps it from happening."
+                f'The stream is at offset {offset} of topic "{topic}", but the log begins at {state.oldest}: '
+                f"retention has dropped {state.oldest - offset} unread events. failOnDataLoss=false continues without "
+                f"them; the option group prevents this."
             )
         return state.oldest
     return offset

@@ -31,7 +31,7 @@ class ReadOptions:
 
     topics: tuple[str, ...]
     starting: Mapping[str, NamedOffset]
-    """By topic; the others begin where their group is, or at the default."""
+    """By topic; the others begin at their group's cursor, or at the default."""
     default_start: str
     ending: Mapping[str, NamedOffset]
     max_offsets: int | None
@@ -56,14 +56,16 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     named = ",".join(filter(None, [values.get("topic"), values.get("topics")]))
     topics = tuple(dict.fromkeys(name.strip() for name in named.split(",") if name.strip()))
     if not topics:
-        raise InvalidRead('The format "pubsub" needs the option topic, or topics: a name, or several with commas.')
+        raise InvalidRead(
+            'The format "pubsub" needs the option topic, or topics: a name, or several separated by commas.'
+        )
     starting, default_start = _offsets("startingOffsets", values.get("startingoffsets", ""), topics)
     ending, _ = _offsets("endingOffsets", values.get("endingoffsets", ""), topics)
     if streaming and "endingoffsets" in values:
-        raise InvalidRead("endingOffsets is for batch reads; a stream ends by trigger(availableNow=True).")
+        raise InvalidRead("endingOffsets is for batch reads; to end a stream, use trigger(availableNow=True).")
     group = values.get("group", "").strip() or None
     if group and not streaming:
-        raise InvalidRead("group is for streams: a batch read has no cursor to come back to.")
+        raise InvalidRead("group is for streams: a batch read has no cursor to resume from.")
     return ReadOptions(
         topics=topics,
         starting=starting,

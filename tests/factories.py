@@ -76,7 +76,7 @@ class DedupKeyFactory(DjangoModelFactory):
 
 
 class LogEntryFactory(DjangoModelFactory):
-    """A message at a place in the log, far beyond what the sequencer of a test reaches."""
+    """A message at a position in the log, far beyond what the sequencer of a test reaches."""
 
     class Meta:
         model = models.LogEntry

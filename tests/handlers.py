@@ -9,7 +9,7 @@ from pubsub.worker.worker import Worker
 
 
 class Recorder:
-    """A handler that keeps what it was given, and fails where it is told to."""
+    """A handler that keeps what it was given, and fails where `fails` says so."""
 
     def __init__(self, fails: Callable[[Event], bool] = lambda event: False) -> None:
         self.events: list[Event] = []

@@ -28,14 +28,14 @@ def found(databases: Any = ("default",)) -> list[str]:
     return [f"{message.id} {message.msg}" for message in check_database(databases=databases)]
 
 
-def test_here_nothing_is_wrong(registry: Registry) -> None:
+def test_nothing_is_wrong_here(registry: Registry) -> None:
     registry.add(declare(Recorder()))
     registry.add(declare(Recorder(), topic="*", group="all"))
     assert found() == []
     assert check_poolers() == []
 
 
-def test_only_a_deployment_is_told_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_deployment_check_mentions_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_engines() == []
     settings_of_plain = {**connection.settings_dict, "ENGINE": "django.db.backends.postgresql"}
     plain = load_backend(settings_of_plain["ENGINE"]).DatabaseWrapper(settings_of_plain, "other")
@@ -63,11 +63,11 @@ def test_a_server_that_is_too_old_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     assert message.msg == (f'PostgreSQL 15 or newer is needed; database "default" runs version {running // 10000}.')
 
 
-def test_without_a_database_nothing_is_asked() -> None:
+def test_without_a_database_nothing_is_queried() -> None:
     assert check_database(databases=None) == []
 
 
-def test_a_handler_of_a_topic_that_nobody_made_is_reported_with_the_nearest_name(registry: Registry) -> None:
+def test_a_handler_of_an_unknown_topic_is_reported_with_the_nearest_name(registry: Registry) -> None:
     registry.add(declare(Recorder(), topic="defualt"))
     (message,) = check_database(databases=["default"])
     assert (message.id, message.level) == ("pubsub.W003", checks.WARNING)
@@ -79,7 +79,7 @@ def test_a_handler_of_a_topic_that_nobody_made_is_reported_with_the_nearest_name
         assert found() == []
 
 
-def test_before_the_first_migrate_handlers_are_not_judged(registry: Registry) -> None:
+def test_before_the_first_migrate_handlers_are_not_checked(registry: Registry) -> None:
     registry.add(declare(Recorder(), topic="defualt"))
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE outbox_topics RENAME TO elsewhere")
@@ -104,7 +104,7 @@ def test_a_transaction_pooler_is_found_by_asking(registry: Registry) -> None:
         ("DISABLE_SERVER_SIDE_CURSORS", True, "DISABLE_SERVER_SIDE_CURSORS is set"),
     ],
 )
-def test_what_looks_like_a_pooler_is_only_mentioned(
+def test_settings_that_look_like_a_pooler_are_only_mentioned(
     monkeypatch: pytest.MonkeyPatch, option: str, value: Any, sign: str
 ) -> None:
     monkeypatch.setitem(connections.settings["default"], option, value)

@@ -17,7 +17,7 @@ from pubsub.subscriptions.filters import FIELDS
 
 GIVEN_BY_THE_DATABASE = {"event_id", "transaction_id", "created_at"}
 ELSEWHERE = {"topic_id", "to_group"}
-"""Columns that say for whom a message is: no reader is told of them."""
+"""Columns that say for whom a message is: no reader gets them."""
 
 
 def columns(model: type) -> set[str]:
@@ -34,7 +34,7 @@ def event_names(names: Iterable[str]) -> set[str]:
     return {"event_id" if name == "id" else name for name in names}
 
 
-PLACES: dict[str, Callable[[], set[str]]] = {
+LISTS: dict[str, Callable[[], set[str]]] = {
     "models/message.py: DelayedMessage": lambda: columns(DelayedMessage),
     "models/dead_letter.py": lambda: {
         name.replace("published_at", "created_at") if name == "published_at" else name for name in columns(DeadLetter)
@@ -66,7 +66,7 @@ def test_the_list_is_the_tables() -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("place", PLACES)
-def test_every_place_has_them(place: str) -> None:
-    missing = set(COLUMNS) - PLACES[place]()
-    assert not missing, f"{place} lacks {', '.join(sorted(missing))}"
+@pytest.mark.parametrize("name", LISTS)
+def test_every_list_has_all_columns(name: str) -> None:
+    missing = set(COLUMNS) - LISTS[name]()
+    assert not missing, f"{name} lacks {', '.join(sorted(missing))}"

@@ -58,17 +58,17 @@ def elsewhere(role):
 
 @pytest.fixture
 def assumed(role):
-    """As somebody who may log in and nothing else, and becomes that role by Django's `assume_role`."""
-    somebody = f"somebody_{os.getpid()}"
+    """As a user who may only log in, and becomes that role by Django's `assume_role`."""
+    user = f"ordinary_user_{os.getpid()}"
     with connection.cursor() as cursor:
-        cursor.execute(f"CREATE ROLE {somebody} LOGIN NOINHERIT PASSWORD 'ordinary'")
-        cursor.execute(f"GRANT {ROLE} TO {somebody}")
+        cursor.execute(f"CREATE ROLE {user} LOGIN NOINHERIT PASSWORD 'ordinary'")
+        cursor.execute(f"GRANT {ROLE} TO {user}")
     try:
-        with connected_with(USER=somebody, PASSWORD="ordinary", OPTIONS=options(assume_role=ROLE)):
+        with connected_with(USER=user, PASSWORD="ordinary", OPTIONS=options(assume_role=ROLE)):
             yield
     finally:
         with connection.cursor() as cursor:
-            cursor.execute(f"DROP ROLE {somebody}")
+            cursor.execute(f"DROP ROLE {user}")
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def test_an_ordinary_role_installs_and_uses_it_in_a_schema_of_its_own():
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_it_goes_without_leaving_anything_and_comes_back():
+def test_it_is_removed_without_a_trace_and_installed_again():
     migrate()
     assert {"outbox_message_t", "log_entry_default", "consumer_lag_v", "pubsub_sequence_v1"} <= objects()
     assert_that_events_arrive()

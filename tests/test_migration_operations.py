@@ -80,7 +80,7 @@ def account() -> Account:
     return account
 
 
-def test_rows_are_published_whoever_writes_them(account: Account) -> None:
+def test_rows_are_published_whatever_program_writes_them(account: Account) -> None:
     Account.objects.bulk_create([Account(owner="Bob"), Account(owner="Cid")])
     bob, cid = Account.objects.filter(owner__in=["Bob", "Cid"]).order_by("id")
     Account.objects.filter(pk__in=[bob.pk, cid.pk]).update(balance=1)
@@ -128,7 +128,7 @@ def test_only_rows_that_really_changed_are_published(account: Account) -> None:
     assert [payload["old"]["balance"] for _, payload in taken()] == [None]
 
 
-def test_null_and_a_value_are_told_apart_both_ways(account: Account) -> None:
+def test_null_and_a_value_are_distinguished_both_ways(account: Account) -> None:
     Account.objects.update(balance=0)
     Account.objects.update(balance=None)
     found = [(payload["old"]["balance"], payload["new"]["balance"], payload["changed"]) for _, payload in taken()]
@@ -156,7 +156,7 @@ def test_columns_of_every_type_look_the_same_whatever_the_session_prefers(accoun
     assert payload["changed"] == ["balance", "details", "seen_at", "token"]
 
 
-def test_an_excluded_column_leaves_in_no_event(account: Account) -> None:
+def test_an_excluded_column_is_in_no_event(account: Account) -> None:
     Account.objects.create(owner="Bob", password="hunter2")
     Account.objects.update(password="hunter3", balance=1)
     Account.objects.all().delete()
@@ -166,7 +166,7 @@ def test_an_excluded_column_leaves_in_no_event(account: Account) -> None:
     assert "password" not in found
 
 
-def test_fields_name_the_only_columns_that_leave() -> None:
+def test_fields_name_the_only_published_columns() -> None:
     migrate(PublishRowChanges("testapp.Account", TOPIC, fields=["owner", "balance"]))
     account = Account.objects.create(owner="Ann")
     Account.objects.update(password="x", seen_at="2026-01-01T00:00:00Z")
@@ -193,7 +193,7 @@ def test_another_primary_key_is_another_row(account: Account) -> None:
     assert taken() == [("testapp_account.delete", {"old": old}), ("testapp_account.insert", {"new": new})]
 
 
-def test_an_upsert_tells_what_became_of_each_row(account: Account) -> None:
+def test_an_upsert_publishes_what_happened_to_each_row(account: Account) -> None:
     execute(
         'INSERT INTO testapp_account (id, "owner name", password, details, token) '
         "VALUES (%s, 'Ann B.', '', '{}', ''), (%s, 'Bob', '', '{}', '') "
@@ -249,7 +249,7 @@ def test_a_condition_chooses_the_rows() -> None:
     assert [payload["new"]["balance"] for _, payload in taken()] == [200, 3]
 
 
-def test_a_payload_of_ones_own_or_none() -> None:
+def test_a_custom_payload_or_none() -> None:
     payload = (
         "CASE WHEN new.balance > 0 THEN new_row - 'details' || jsonb_build_object('by', TG_OP, 'was', old_row) END"
     )
@@ -259,7 +259,7 @@ def test_a_payload_of_ones_own_or_none() -> None:
     assert taken() == [("testapp_account.insert", {"owner name": "Bob", "by": "INSERT", "was": None})]
 
 
-def test_a_topic_that_is_not_there_stops_the_writer_and_says_what_to_do(account: Account) -> None:
+def test_a_missing_topic_stops_the_writer_and_says_what_to_do(account: Account) -> None:
     Topic.objects.filter(name=TOPIC).delete()
     with pytest.raises(ProgrammingError) as raised, transaction.atomic():
         Account.objects.update(balance=1)
@@ -329,7 +329,7 @@ def test_the_operation_given_again_replaces_what_it_finds(account: Account) -> N
     assert taken() == [("testapp_account.insert", {"new": {"balance": None}})]
 
 
-def test_stopping_and_starting_otherwise_can_be_migrated_back(account: Account) -> None:
+def test_stopping_and_starting_with_other_options_can_be_migrated_back(account: Account) -> None:
     stop = StopRowChanges("testapp.Account", topic=TOPIC, exclude=["password"])
     start = PublishRowChanges("testapp.Account", TOPIC, fields=["balance"])
     migration, _ = migrate(stop)
@@ -346,7 +346,7 @@ def test_stopping_and_starting_otherwise_can_be_migrated_back(account: Account) 
     assert [payload["old"]["owner name"] for _, payload in taken()] == ["Ann"]
 
 
-def test_two_topics_may_hear_of_one_table(account: Account) -> None:
+def test_one_table_may_publish_to_two_topics(account: Account) -> None:
     migration, _ = migrate(PublishRowChanges("testapp.Account", "audit", events=["update"]))
     Account.objects.update(balance=1)
     assert {message.topic.name for message in OutboxMessage.objects.all()} == {TOPIC, "audit"}
@@ -389,7 +389,7 @@ def test_columns_may_have_the_names_that_the_trigger_uses(first: str, second: st
     ]
 
 
-def test_a_column_that_the_keys_index_includes_is_not_of_the_key() -> None:
+def test_a_column_that_the_keys_index_includes_is_not_part_of_the_key() -> None:
     execute("CREATE TABLE covered (name text, b int, a int, PRIMARY KEY (a, b) INCLUDE (name))")
     migrate(PublishRowChanges("covered", TOPIC))
     execute("INSERT INTO covered VALUES ('Ann', 2, 1)")
@@ -413,7 +413,7 @@ def test_a_table_of_another_schema_partitioned_and_with_a_key_of_two_columns() -
     assert [type for type, _ in taken()] == [f"crm.visits.{kind}" for kind in ("insert", "update", "delete", "insert")]
 
 
-def test_a_table_without_a_primary_key_can_tell_of_insertions_and_deletions() -> None:
+def test_a_table_without_a_primary_key_can_publish_insertions_and_deletions() -> None:
     execute("CREATE TABLE loose (n int)")
     with pytest.raises(InvalidPublication, match="loose has no primary key"):
         migrate(PublishRowChanges("loose", TOPIC))
@@ -502,7 +502,7 @@ def test_another_kind_of_database_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         ("testapp.Account", {"fields": ["owner"], "exclude": ["id"]}, "rules out exclude"),
     ],
 )
-def test_what_cannot_work_is_refused_when_it_is_declared_or_migrated(
+def test_options_that_cannot_work_are_refused_when_declared_or_migrated(
     table: str, options: dict[str, Any], error: str
 ) -> None:
     with pytest.raises(InvalidPublication) as raised, transaction.atomic():

@@ -57,7 +57,7 @@ def columns_of(relation):
 
 
 @pytest.mark.django_db
-def test_the_migrations_tell_what_the_models_do():
+def test_the_migrations_match_the_models():
     call_command("makemigrations", "pubsub", check_changes=True, dry_run=True, verbosity=3)
 
 
@@ -94,7 +94,7 @@ def test_no_table_lacks_a_model():
 
 
 @pytest.mark.django_db
-def test_what_goes_wrong_names_itself():
+def test_every_constraint_has_a_name():
     """An operator meets the name of a constraint in an error, and an index's in a plan."""
     names = {name for (name,) in ask(NAMES, [[model._meta.db_table for model in TABLES]])}
     assert len(names) > 20

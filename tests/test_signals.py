@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Observer:
-    """A hook that keeps what it saw; it fails where it is told to."""
+    """A hook that keeps what it saw; it fails where `fails` says so."""
 
     def __init__(self, fails: str = "", swallows: bool = False, adds: dict[str, Any] | None = None) -> None:
         self.fails = fails
@@ -60,7 +60,7 @@ def metadata() -> list[Any]:
     return list(OutboxMessage.objects.order_by("id").values_list("metadata", flat=True))
 
 
-def test_a_receiver_that_fails_is_logged_and_the_others_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_receiver_is_logged_and_the_others_are_called(caplog: pytest.LogCaptureFixture) -> None:
     signal, told = Signal(), []
 
     def fails(**facts: Any) -> None:
@@ -77,7 +77,7 @@ def test_a_receiver_that_fails_is_logged_and_the_others_are_told(caplog: pytest.
     assert "LookupError" in caplog.text
 
 
-def test_a_pass_of_the_sequencer_tells_what_it_numbered() -> None:
+def test_a_pass_of_the_sequencer_signals_what_it_numbered() -> None:
     told = []
 
     def listens(**facts: Any) -> None:
@@ -139,7 +139,7 @@ def test_delayed_events_are_observed_too(observe: Any) -> None:
     assert DelayedMessage.objects.get().metadata == {"trace": "ours"}
 
 
-def test_what_is_refused_is_refused_as_ever_and_seen(observe: Any) -> None:
+def test_a_refused_event_is_still_refused_and_observed(observe: Any) -> None:
     observer = observe(signals.around_publishing, Observer(adds={"trace": "ours"}, swallows=True))
     with transaction.atomic():
         with pytest.raises(InvalidEvent, match="metadata must be a mapping, not 'x'"):
@@ -192,12 +192,12 @@ def test_a_generator_that_lets_the_error_through_has_not_failed(observe: Any, ca
     assert caplog.text == ""
 
 
-def test_unobserved_nothing_is_made() -> None:
+def test_without_observers_nothing_is_built() -> None:
     assert signals.around() is signals.around()
     assert not signals.around_handler
 
 
-def test_raising_the_handlers_error_again_is_no_failure_of_the_observer(
+def test_reraising_the_handlers_error_is_not_a_failure_of_the_observer(
     observe: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Raises(Observer):

@@ -16,7 +16,7 @@ from pubsub.monitoring.status import GroupStatus, SystemStatus, status
 from pubsub.topics.registry import unknown_topic
 
 TEXTS = {
-    "pause": "stop it after the batches in hand; it keeps its cursors",
+    "pause": "stop it after its current batches; it keeps its cursors",
     "resume": "let a paused or dead group continue from its cursors",
     "cancel": "end its subscription for good: it no longer holds anything back",
 }
@@ -44,29 +44,29 @@ class Command(OperatorCommand):
         self._add_group(parts)
         where = parts.add_mutually_exclusive_group(required=True)
         where.add_argument("--to", type=start, help="earliest, latest, an offset, or a time such as 2030-01-31T12:00")
-        where.add_argument("--by", type=steps, help="so many events of each partition forward (+100) or back (-100)")
+        where.add_argument("--by", type=steps, help="this many events in each partition forward (+100) or back (-100)")
         parts.add_argument(
             "--partition", type=whole_number(0), action="append", help="only this one; may be repeated (default: all)"
         )
         self._add_force(parts, "wait for workers' transactions and end leases, instead of refusing")
         self.add_changing_arguments(parts)
-        parts = actions.add_parser("force-complete", help="skip old events that it has not read")
+        parts = actions.add_parser("force-complete", help="skip old unread events")
         self._add_group(parts)
         parts.add_argument("--older-than", type=duration, required=True, help="such as 3d or 12h")
         self._add_force(parts, "wait for workers' transactions and end leases, instead of refusing")
         self.add_changing_arguments(parts)
-        parts = actions.add_parser("remove", help="remove it; refused where something would be lost")
+        parts = actions.add_parser("remove", help="remove it; refused if anything would be lost")
         self._add_group(parts)
         self._add_force(parts, "remove it even if it is active or has unread events, and discard its dead letters")
         self.add_changing_arguments(parts)
 
     def _add_group(self, parser: ArgumentParser) -> None:
         parser.add_argument("group")
-        parser.add_argument("--topic", help="only on this topic (default: all that it reads)")
+        parser.add_argument("--topic", help="only on this topic (default: all topics it reads)")
 
     def _add_force(self, parser: ArgumentParser, text: str) -> None:
         parser.add_argument("--force", action="store_true", help=text)
-        parser.add_argument("--wait", type=whole_number(1), default=30, help="seconds to wait at most (default: 30)")
+        parser.add_argument("--wait", type=whole_number(1), default=30, help="longest wait, in seconds (default: 30)")
 
     def list(self, topic: str | None = None, **options: Any) -> None:
         now = status(options["database"])
@@ -179,7 +179,7 @@ class Command(OperatorCommand):
         names = [subscription.topic.name for subscription in chosen]
         if len(names) > 1:
             raise CommandError(
-                f'Group "{group}" reads {", ".join(names)}: give one of them as --topic.', returncode=MISUSED
+                f'Group "{group}" reads {", ".join(names)}: choose one with --topic.', returncode=MISUSED
             )
         return names[0]
 

@@ -23,15 +23,17 @@ class Command(OperatorCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         self.add_reading_arguments(actions.add_parser("list", help="every topic, its size, its rate and its options"))
-        for action, text in (("create", "create a topic"), ("configure", "change options; the others stay")):
+        for action, text in (("create", "create a topic"), ("configure", "change options; omitted ones stay")):
             parts = actions.add_parser(action, help=text)
             parts.add_argument("topic")
             parts.add_argument("--partitions", type=whole_number(1), help="the number of partitions")
             parts.add_argument(
-                "--retention", type=duration, help="how long events are kept at least, such as 7d or 36h"
+                "--retention", type=duration, help="the minimum time for which events are kept, such as 7d or 36h"
             )
             parts.add_argument(
-                "--semantics", choices=["PUB_SUB", "QUEUE"], help="whether every group gets each event, or one"
+                "--semantics",
+                choices=["PUB_SUB", "QUEUE"],
+                help="whether every group gets each event, or the topic has only one group",
             )
             parts.add_argument(
                 "--zero-subscribers",
@@ -42,22 +44,22 @@ class Command(OperatorCommand):
                 "--max-age",
                 type=or_none(duration),
                 default=SUPPRESS,
-                help="a group that is further behind loses what is older; or none",
+                help="a group that falls further behind misses the older events; or none",
             )
             parts.add_argument(
                 "--max-bytes",
                 type=or_none(size),
                 default=SUPPRESS,
-                help="a group that holds back more loses the oldest of it; or none",
+                help="a group that holds back more misses the oldest events; or none",
             )
             self.add_changing_arguments(parts)
         parts = actions.add_parser("resize", help="change the number of partitions, keeping the order of keys")
         parts.add_argument("topic")
         parts.add_argument("partitions", type=whole_number(1))
         self.add_changing_arguments(parts)
-        parts = actions.add_parser("remove", help="remove a topic; refused where something would be lost")
+        parts = actions.add_parser("remove", help="remove a topic; refused if anything would be lost")
         parts.add_argument("topic")
-        parts.add_argument("--force", action="store_true", help="remove it even if something is lost")
+        parts.add_argument("--force", action="store_true", help="remove it even if something would be lost")
         self.add_changing_arguments(parts)
         self.add_changing_arguments(actions.add_parser("sync", help='apply PUBSUB["topics"], as migrate does'))
 
@@ -86,7 +88,7 @@ class Command(OperatorCommand):
         if resized.changed:
             text = (
                 f'Topic "{topic}" has {_many(partitions, "partition")} instead of {resized.before}, from offset '
-                f"{resized.offset} on. Each group continues behind it once it has read what is before it."
+                f"{resized.offset} on. Each group continues there once it has read everything before it."
             )
         data = {"topic": topic, "before": resized.before, "after": resized.after, "from_offset": resized.offset}
         self.report(options, data, [text])
@@ -102,11 +104,11 @@ class Command(OperatorCommand):
             done = control.sync_topics(actor=who["actor"], using=who["using"])
         lines = [line for topic, changes in done.items() for line in _lines(topic, changes)]
         data = {topic: _as_data(changes) for topic, changes in done.items()}
-        self.report(options, data, lines or ['Everything is as in PUBSUB["topics"].'])
+        self.report(options, data, lines or ['All topics match PUBSUB["topics"].'])
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """The options of the topic that were given. None is a value of the last two, given as "none"."""
+    """The topic options that were given. For the last two, "none" means None."""
     return {
         option: options[option]
         for option in OPTIONS

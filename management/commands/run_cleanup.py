@@ -1,4 +1,4 @@
-"""Drop what has expired, and do the rest of the maintenance."""
+"""Drop expired segments, and run the rest of the maintenance."""
 
 import json
 import signal
@@ -30,9 +30,9 @@ LABELS = {
 class Command(BaseCommand):
     help = (
         "Drops segments of the log that have expired and that every group has passed, gives up groups without "
-        "heartbeats, and prunes what is finished. Consumers do the same beside their work: this is needed only where "
-        "none runs all the time, or to see what stays and why. Any number may run at once. Exit status: 1 if, with "
-        "--once, something failed."
+        "heartbeats, and prunes finished rows. Consumers do the same beside their work: you only need this if none "
+        "runs permanently, or to see what is kept and why. Any number may run at once. Exit code: 0; 1 if, with "
+        "--once, something failed; 2 if the command was misused."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -47,14 +47,14 @@ class Command(BaseCommand):
         parser.add_argument(
             "--dry-run",
             action="store_true",
-            help="change nothing; print what would go and why the rest stays, and exit",
+            help="change nothing; print what would be dropped and why the rest is kept, and exit",
         )
         parser.add_argument(
             "--lock-timeout-ms",
             type=whole_number(1),
             default=LOCK_TIMEOUT_MS,
-            help="how long publishers may be kept waiting while segments are detached; set it higher in a quiet hour "
-            f"if other sessions are always in the way (default: {LOCK_TIMEOUT_MS})",
+            help="how long publishers may be kept waiting while segments are detached; raise it at a quiet time if "
+            f"other sessions are always in the way (default: {LOCK_TIMEOUT_MS})",
         )
         parser.add_argument("--format", choices=["text", "json"], default="text")
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
@@ -76,7 +76,7 @@ class Command(BaseCommand):
             self._show(account, options["format"], self._account_text)
             if options["once"]:
                 if account["failed"]:
-                    raise CommandError("Not everything could be done; see above.")
+                    raise CommandError("Some of the maintenance failed; see above.")
                 return
             if stopping.wait(options["interval"]):
                 return
@@ -94,7 +94,7 @@ class Command(BaseCommand):
                     f"bytes; other sessions waited {storage['locked_ms']} ms"
                 )
             for group, missed in storage["missed"].items():
-                lines.append(f"{group} lost {describe_missed(missed)}")
+                lines.append(f"{group} missed {describe_missed(missed)}")
         for session in account.get("in_the_way", []):
             lines.append(f"in the way: {self._session_text(session)}")
         for group in account.get("groups", []):
@@ -116,8 +116,8 @@ class Command(BaseCommand):
             )
         for each in storage["loses"]:
             lines.append(
-                f"would cost {each['group']} on {each['topic']}/{each['partition']} ({each['status'].lower()}) the "
-                f"events that it has not read, from offset {each['from_offset']} on"
+                f"{each['group']} on {each['topic']}/{each['partition']} ({each['status'].lower()}) would miss its "
+                f"unread events, from offset {each['from_offset']} on"
             )
         for each in storage["stays"]:
             lines.append(f"{each['partition']} stays ({each['entries']:,} entries): {'; '.join(each['why'])}")

@@ -1,4 +1,4 @@
-"""Hand published events to the handlers of this project."""
+"""Call this project's handlers with published events."""
 
 import inspect
 import os
@@ -21,14 +21,14 @@ from pubsub.subscriptions.declare import registry
 from pubsub.worker.worker import Worker
 
 EXIT_NOT_FINISHED = 3
-"""The exit code if --shutdown-timeout ended before the batch in hand was done."""
+"""The exit code if --shutdown-timeout ended before the current batch was finished."""
 
 
 class Command(BaseCommand):
     help = (
-        "Hands published events to the handlers of this project. Any number of processes can run: they share the "
+        "Calls this project's handlers with published events. Any number of processes can run: they share the "
         "partitions, and each partition is handled by one of them at a time, in order. Stop it with Ctrl-C or SIGTERM: "
-        "the batch in hand is finished first."
+        "it finishes the current batch first."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -57,20 +57,20 @@ class Command(BaseCommand):
             default=1,
             help="partitions to handle at the same time, for handlers that wait for something else (default: 1)",
         )
-        parser.add_argument("--drain", action="store_true", help="stop when nothing is left to do")
+        parser.add_argument("--drain", action="store_true", help="stop when there is nothing left to do")
         parser.add_argument(
             "--max-events",
             "--max-messages",
             type=whole_number(1),
             metavar="N",
-            help="stop after about so many events; the transaction in hand is finished",
+            help="stop after about this many events; the current transaction is finished first",
         )
         parser.add_argument(
             "--shutdown-timeout",
             type=whole_number(1),
             metavar="SECONDS",
-            help="how long the batch in hand may take after Ctrl-C or SIGTERM before the process ends at once and the "
-            "batch is undone (default: as long as it takes)",
+            help="how long the current batch may take after Ctrl-C or SIGTERM before the process ends at once and the "
+            "batch is undone (default: no limit)",
         )
         parser.add_argument(
             "--worker-id",
@@ -80,13 +80,13 @@ class Command(BaseCommand):
         parser.add_argument(
             "--liveness-file",
             metavar="FILE",
-            help="touch this file after each batch and each look for work: if it gets old, a handler hangs",
+            help="touch this file after each batch and each look for work: if it gets old, a handler is hanging",
         )
         parser.add_argument("--reload", action="store_true", help="restart when the code changes, for development")
         parser.add_argument(
             "--no-listen",
             action="store_true",
-            help="only poll; behind a transaction pooler this is the case anyway",
+            help="only poll, as it always does behind a transaction pooler",
         )
         parser.add_argument(
             "--metrics-port",
@@ -122,7 +122,7 @@ class Command(BaseCommand):
                 worker.run()
         except PubSubError as error:
             raise CommandError(str(error)) from error
-        self.say(f"Stopped: {worker.passed} events passed, {worker.failed} failed.")
+        self.say(f"Stopped after {worker.passed} events, with {worker.failed} failures.")
 
     def metrics(self, options: dict[str, Any]) -> AbstractContextManager[Any]:
         if options["metrics_port"] is None:
@@ -144,8 +144,8 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         if not declarations:
             raise CommandError(
-                "No handlers are declared. Write a subscribers.py in an installed app, with functions that are "
-                'decorated by @pubsub.subscribe("topic", group="name").'
+                "No handlers are declared. Write a subscribers.py in an installed app, with functions decorated "
+                'with @pubsub.subscribe("topic", group="name").'
             )
         # The other options of a worker have the names of its constructor's parameters.
         shared = inspect.signature(Worker).parameters.keys() & options.keys()
@@ -159,8 +159,8 @@ class Command(BaseCommand):
     def stop(self, worker: Worker, timeout_s: int | None, number: int, frame: Any) -> None:
         from_a_signal(worker.stop)
         signal.signal(number, signal.SIG_DFL)
-        in_time = f", for {timeout_s} s at most" if timeout_s else ""
-        self.say(f"Finishing what is in hand{in_time}, then stopping. Once more to stop at once.")
+        in_time = f", for at most {timeout_s} s" if timeout_s else ""
+        self.say(f"Finishing the current batch{in_time}, then stopping. Press Ctrl-C again to stop immediately.")
         if timeout_s:
             force = threading.Timer(timeout_s, self.stop_at_once, [worker])
             force.daemon = True
@@ -168,9 +168,7 @@ class Command(BaseCommand):
 
     def stop_at_once(self, worker: Worker) -> None:
         tasks = ", ".join(f"{group} on partition {partition}" for group, _, partition in worker.in_hand)
-        self.say(
-            f"Not finished in time: {tasks or 'nothing in hand'}. Stopping at once; what is not committed is undone."
-        )
+        self.say(f"Not finished in time: {tasks or 'no batch'}. Stopping now; what is not committed is undone.")
         os._exit(EXIT_NOT_FINISHED)
 
     def say(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Let Spark work something out of the log."""
+"""Analyse, archive or replay the log with Spark."""
 
 import json
 import logging
@@ -29,8 +29,8 @@ class Command(BaseCommand):
     help = (
         "Runs an analysis of the log in Spark: on this machine, or where --master says. Only archive, replay and "
         "--save change anything. "
-        "`spark-submit --jars DRIVER manage.py run_spark_job …` does the same. Exit code: 0; 1 if the job found that "
-        "something is wrong, or could not be done; 2 if the command was misused."
+        "`spark-submit --jars DRIVER manage.py run_spark_job …` does the same. Exit code: 0; 1 if the job found "
+        "something wrong, or could not run; 2 if the command was misused."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -96,7 +96,7 @@ class Command(BaseCommand):
                     rows=options["rows"],
                 )
         except (PySparkException, Py4JJavaError) as error:
-            raise CommandError(f"Spark could not do it: {_reason(error)}", returncode=PROBLEMS) from error
+            raise CommandError(f"The Spark job failed: {_reason(error)}", returncode=PROBLEMS) from error
         finally:
             if was_open is None:
                 session.stop()
@@ -119,7 +119,7 @@ class Command(BaseCommand):
         else:
             self.stdout.write("There is nothing to show.")
         if outcome.has_more:
-            self.stdout.write(f"… and more than these {len(outcome.rows):,} rows; --rows shows more of them.")
+            self.stdout.write(f"… and more. These are the first {len(outcome.rows):,} rows; --rows shows more.")
         for note in outcome.notes:
             self.stdout.write(note)
 
@@ -133,11 +133,11 @@ def _add_common(parser: ArgumentParser, job: SparkJob) -> None:
         parser.add_argument("--end", type=whole_number(1), help="the last offset, of one topic (default: the tip)")
     if job.by_time:
         parser.add_argument(
-            "--since", type=moment, help="from a time on, such as 2030-01-31T12:00, or for so long, such as 24h"
+            "--since", type=moment, help="from a time on, such as 2030-01-31T12:00, or how long ago, such as 24h"
         )
         parser.add_argument("--until", type=moment, help="up to a time")
     if job.from_archive:
-        parser.add_argument("--archive", metavar="DIR", help="an archive, to be read before the live log")
+        parser.add_argument("--archive", metavar="DIR", help="an archive to read before the live log")
     parser.add_argument("--format", choices=["text", "json"], default="text", help="of what is printed")
     parser.add_argument("--rows", type=whole_number(1), default=100, help="how many are printed (default: 100)")
     if job.writes_page:

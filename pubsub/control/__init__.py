@@ -1,8 +1,8 @@
 """What operators do: create, change and remove topics; pause, move and remove groups.
 
 The commands, the admin and `migrate` all call these functions. Each takes who acts (``actor``), on which database
-(``using``) and why (``reason``), and writes the audit log in its own transaction. Where there is nothing to change, it
-changes nothing and the result says so. To see what one would do, call it within :func:`dry_run`.
+(``using``) and why (``reason``), and writes the audit log in its own transaction. If there is nothing to change, the
+result says so. To see what a function would do, call it within :func:`dry_run`.
 """
 
 from .dry_run import dry_run

@@ -1,4 +1,4 @@
-"""Locking a group's cursors, so that no worker handles its partitions while an operator changes something about them.
+"""Locking a group's cursors, so that no worker handles its partitions while an operator changes them.
 
 :mod:`pubsub.db.locks` says in which order all locks are taken.
 """
@@ -59,8 +59,8 @@ def lock_cursors(
         )
         raise PartitionInUse(
             _(
-                'Group "%(group)s" has partitions of topic "%(topic)s" in hand at this moment: %(held)s. Pause the '
-                "group and try again, or force it: that waits for transactions and ends leases."
+                'Workers of group "%(group)s" hold partitions of topic "%(topic)s": %(held)s. Pause the group and '
+                "try again, or force it: that waits for transactions and ends leases."
             )
             % {"group": group, "topic": topic, "held": holders}
         )
@@ -81,8 +81,8 @@ def _wait(topic: str, group: str, parameters: dict[str, Any], using: str, wait_s
             raise
         raise PartitionInUse(
             _(
-                'A worker of group "%(group)s" has had a partition of topic "%(topic)s" in hand for more than '
-                "%(seconds)s s. Stop it, and try again."
+                'A worker of group "%(group)s" has held a partition of topic "%(topic)s" for more than '
+                "%(seconds)s s. Stop it and try again."
             )
             % {"group": group, "topic": topic, "seconds": f"{wait_s:g}"}
         ) from error

@@ -1,4 +1,4 @@
-"""Dry runs: everything is checked and worked out as usual, and nothing stays."""
+"""Dry runs: everything is checked and done as usual, then undone."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from pubsub.db.transactions import read_committed
 
 @contextmanager
 def dry_run(*, using: str) -> Iterator[None]:
-    """Undoes at the end what is done inside. Locks are held until then.
+    """Undoes at the end what was done inside. Locks are held until then.
 
     >>> from pubsub.control import create_topic
     >>> from pubsub.models import Topic

@@ -1,10 +1,10 @@
-"""The states of a subscription, and how one becomes another.
+"""The states of a subscription, and the transitions between them.
 
 ACTIVE ⇄ PAUSED          operators
 ACTIVE → DEAD            the system: all members have missed their heartbeats
 DEAD   → ACTIVE          operators; the system, when a member rejoins
 DEAD   → PAUSED          operators
-any    → CANCELLED       operators; the system, when it has expired. Nothing leads back: it can only be removed
+any    → CANCELLED       operators; the system, when it has expired. There is no way back: it can only be removed
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ _WHAT_INSTEAD = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GroupState:
-    """What became of a subscription."""
+    """A subscription's status before and after an action."""
 
     topic: str
     group: str
@@ -73,9 +73,9 @@ class GroupState:
 
 
 def pause(topic: str, group: str, *, actor: str, using: str, reason: str = "") -> GroupState:
-    """Stops a group after the batches in hand. It keeps its cursors and what it has not read.
+    """Stops a group after its current batches. It keeps its cursors and its unread events.
 
-    >>> pause("default", "nobody", actor="doctest", using="default")
+    >>> pause("default", "missing", actor="doctest", using="default")
     Traceback (most recent call last):
     pubsub.errors.UnknownGroup: ...
     """
@@ -85,7 +85,7 @@ def pause(topic: str, group: str, *, actor: str, using: str, reason: str = "") -
 def resume(topic: str, group: str, *, actor: str, using: str, reason: str = "") -> GroupState:
     """Lets a paused or dead group continue from its cursors.
 
-    >>> resume("default", "nobody", actor="doctest", using="default")
+    >>> resume("default", "missing", actor="doctest", using="default")
     Traceback (most recent call last):
     pubsub.errors.UnknownGroup: ...
     """
@@ -93,9 +93,9 @@ def resume(topic: str, group: str, *, actor: str, using: str, reason: str = "") 
 
 
 def cancel(topic: str, group: str, *, actor: str, using: str, reason: str = "") -> GroupState:
-    """Ends a subscription for good: it is no longer handled, holds nothing back, and can only be removed.
+    """Ends a subscription for good: it handles nothing, holds nothing back, and can only be removed.
 
-    >>> cancel("default", "nobody", actor="doctest", using="default")
+    >>> cancel("default", "missing", actor="doctest", using="default")
     Traceback (most recent call last):
     pubsub.errors.UnknownGroup: ...
     """
@@ -118,7 +118,7 @@ def change_status(
                         "topic": topic,
                         "before": before,
                         "after": to,
-                        "instead": _WHAT_INSTEAD.get((before, to)) or _("Only the system does that by itself."),
+                        "instead": _WHAT_INSTEAD.get((before, to)) or _("Only the system makes this change."),
                     }
                 )
             with connections[using].cursor() as cursor:
@@ -144,11 +144,11 @@ def remove_group(
 ) -> dict[str, Any]:
     """Removes a subscription, with its cursors and members. Returns what it was.
 
-    Refused while it is active (a running consumer would subscribe again, from then on), and while it has unread events
-    or open dead letters, unless it is cancelled; ``force`` removes it anyway, and discards the letters. Resolved and
-    discarded letters stay for their own retention.
+    Refused while it is active (a running consumer would subscribe again, with new events only), and while it has unread
+    events or open dead letters, unless it is cancelled. ``force`` removes it anyway, and discards its dead letters.
+    Resolved and discarded dead letters stay for their own retention.
 
-    >>> remove_group("default", "nobody", actor="doctest", using="default")
+    >>> remove_group("default", "missing", actor="doctest", using="default")
     Traceback (most recent call last):
     pubsub.errors.UnknownGroup: ...
     """
@@ -165,7 +165,7 @@ def remove_group(
                 raise Refused(
                     _(
                         'Group "%(group)s" on topic "%(topic)s" is ACTIVE: a running consumer would subscribe it '
-                        "again, from then on. Stop its consumers and pause or cancel it first, or force it."
+                        "again, with new events only. Stop its consumers and pause or cancel it first, or force it."
                     )
                     % {"group": group, "topic": topic}
                 )
@@ -197,11 +197,11 @@ def remove_group(
 
 
 def subscriptions_of(group: str, *, topic: str | None = None, using: str) -> list[Subscription]:
-    """A group's subscriptions, to one topic or to all; an error that names the nearest group if there is none.
+    """A group's subscriptions, to one topic or to all. If there are none, the error suggests the nearest group.
 
-    >>> subscriptions_of("nobody", using="default")
+    >>> subscriptions_of("missing", using="default")
     Traceback (most recent call last):
-    pubsub.errors.UnknownGroup: No group "nobody" is subscribed to any topic. There are: none.
+    pubsub.errors.UnknownGroup: No group "missing" is subscribed to any topic. There are: none.
     """
     everything = Subscription.objects.using(using).select_related("topic").order_by("topic__name")
     found = everything.filter(group_id=group)

@@ -1,8 +1,8 @@
 """Changing the number of partitions of a topic in use, without disturbing the order of keys.
 
-From some position in the log on, a key's events go to another partition. That position is kept as a row: a group reads
-nothing behind it before all of its partitions have passed it. So the events in a key's old partition are handled before
-those in its new one, and no event is moved.
+From some position in the log on, a key's events go to another partition. That position is stored as a row: a group
+reads nothing after it until all of the group's partitions have passed it. So the events in a key's old partition are
+handled before those in its new one, and no event is moved.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ class Resized:
 
 
 def resize_topic(topic: str, partitions: int, *, actor: str, using: str, reason: str = "") -> Resized:
-    """Gives a topic more or fewer partitions, for all that is numbered from now on. Publishers do not wait.
+    """Gives a topic more or fewer partitions, for all events numbered from now on. Publishers do not wait.
 
     The sequencer waits for this transaction, which takes a few milliseconds; commit soon.
 
@@ -72,7 +72,7 @@ def resize_locked(cursor: Any, topic: Topic, partitions: int, *, actor: str, usi
 
 
 def locked_topic(name: str, using: str, *, to_remove: bool = False) -> Topic:
-    """The topic's row, locked against other operators. Rows that refer to it can be written, unless it is to go."""
+    """The topic's row, locked against other operators; with `to_remove`, also against rows that refer to it."""
     topic = Topic.objects.using(using).filter(name=name).select_for_update(no_key=not to_remove).first()
     if topic is None:
         raise no_such_topic(name, using)

@@ -21,7 +21,7 @@ from .cursors import lock_cursors
 from .groups import find
 
 To = Start | str | int | dt.datetime
-"""The oldest event that is left, or behind all that is numbered; an offset; the first event at or after a time."""
+"""The oldest event still stored, or after all numbered events; an offset; the first event at or after a time."""
 
 BEYOND_ANY_TIP = 2**63 - 1
 
@@ -38,11 +38,11 @@ class CursorMove:
     position_after: int
     passed_after: int
     in_use: str = ""
-    """The worker that holds the partition under a lease. Known in a preview only."""
+    """The worker that holds the partition by a lease. Only known in a preview."""
 
     @property
     def events(self) -> int:
-        """How many events it moves forward, or back if negative. Events that the group filters out count."""
+        """How many events it moves forward, or back if negative. Events that the filter leaves out count too."""
         return self.lag_before - self.lag_after
 
 
@@ -61,14 +61,15 @@ def seek(
 ) -> list[CursorMove]:
     """Moves a group's cursors, in all partitions or in some, to a position or by a number of events in each.
 
-    "latest" is exact: the group gets what is numbered after the move has committed. An offset beyond the tip is
-    refused; steps end at the tip, and at the oldest event that is still there. While a worker holds one of the
-    partitions nothing is moved, unless ``force`` is given: then it waits for the worker's transaction, for ``wait_s``
-    seconds at most, and ends leases. Events that were handled before and come again are handled again.
+    "latest" is exact: the group gets the events numbered after the move commits. An offset beyond the tip is refused;
+    ``by`` stops at the tip and at the oldest event still stored. Nothing moves while a worker holds one of the
+    partitions, unless ``force`` is given: then it waits for the worker's transaction, for at most ``wait_s`` seconds,
+    and ends leases. Events that the group meets again are handled again.
 
-    A seek also acknowledges what the group has lost unread, which is no longer reported; ``by=0`` does only that.
+    A seek also acknowledges the events that the group has missed, so they are no longer reported; ``by=0`` does only
+    that.
 
-    >>> seek("default", "nobody", to="latest", actor="doctest", using="default")
+    >>> seek("default", "missing", to="latest", actor="doctest", using="default")
     Traceback (most recent call last):
     pubsub.errors.UnknownGroup: ...
     """
@@ -95,9 +96,9 @@ def preview_seek(
     partitions: Sequence[int] | None = None,
     using: str,
 ) -> list[CursorMove]:
-    """What :func:`seek` would do now. Takes no lock, and does not hold up workers.
+    """What :func:`seek` would do now. Takes no lock, and holds up no worker.
 
-    >>> preview_seek("default", "nobody", by=-10, using="default")
+    >>> preview_seek("default", "missing", by=-10, using="default")
     Traceback (most recent call last):
     pubsub.errors.UnknownGroup: ...
     """
@@ -120,11 +121,11 @@ def force_complete(
     using: str,
     reason: str = "",
 ) -> list[CursorMove]:
-    """Skips what a group has not read and is older than that, by the database's clock. Never goes back.
+    """Skips a group's unread events that are older than this, by the database's clock. Never moves back.
 
-    It stops before the first event that is younger. Dead letters stay.
+    It stops before the first younger event. Dead letters stay.
 
-    >>> force_complete("default", "nobody", older_than=dt.timedelta(days=3), actor="doctest", using="default")
+    >>> force_complete("default", "missing", older_than=dt.timedelta(days=3), actor="doctest", using="default")
     Traceback (most recent call last):
     pubsub.errors.UnknownGroup: ...
     """
@@ -141,7 +142,7 @@ def force_complete(
 def preview_force_complete(topic: str, group: str, *, older_than: dt.timedelta, using: str) -> list[CursorMove]:
     """What :func:`force_complete` would do now, without any lock.
 
-    >>> preview_force_complete("default", "nobody", older_than=dt.timedelta(days=3), using="default")
+    >>> preview_force_complete("default", "missing", older_than=dt.timedelta(days=3), using="default")
     Traceback (most recent call last):
     pubsub.errors.UnknownGroup: ...
     """
@@ -154,7 +155,7 @@ def preview_force_complete(topic: str, group: str, *, older_than: dt.timedelta, 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Target:
-    """Where to go: as it was given, and as an offset."""
+    """Where to move: as given, and as an offset."""
 
     to: To | None
     by: int | None
@@ -163,24 +164,26 @@ class _Target:
     @classmethod
     def of(cls, to: To | None, by: int | None) -> "_Target":
         if (to is None) == (by is None):
-            raise Refused(_("Give either where to go, or by how many events."))
+            raise Refused(_("Give either where to move, or by how many events."))
         if isinstance(to, dt.datetime):
             if to.tzinfo is None:
                 raise Refused(
-                    _("A time to go to needs a time zone, such as 2030-01-31T12:00:00+00:00, not %(time)s.")
+                    _("A time to move to needs a time zone, such as 2030-01-31T12:00:00+00:00, not %(time)s.")
                     % {"time": to}
                 )
         elif to is not None and to not in ("earliest", "latest") and (not _is_whole(to) or to < 1):  # type: ignore[operator]
-            raise Refused(_('Go to "earliest", "latest", a time or an offset of at least 1, not %(to)r.') % {"to": to})
+            raise Refused(
+                _('Move to "earliest", "latest", a time or an offset of at least 1, not %(to)r.') % {"to": to}
+            )
         if by is not None and not _is_whole(by):
-            raise Refused(_("The number of events to go on, or back, must be a whole number, not %(by)r.") % {"by": by})
+            raise Refused(_("The number of events to move by must be a whole number, not %(by)r.") % {"by": by})
         return cls(to=to, by=by)
 
     def resolved(self, cursor: Any, subscription: Subscription) -> "_Target":
         if self.by is not None:
             return self
         if isinstance(self.to, dt.datetime):
-            # Before any lock is taken: later events do not change which one is the first.
+            # Before any lock is taken: later events cannot change which one is the first.
             cursor.execute("SELECT pubsub_offset_at_v1(%s, %s)", [subscription.topic_id, self.to])
             (offset,) = cursor.fetchone()
             return dataclasses.replace(self, offset=BEYOND_ANY_TIP if offset is None else offset)
@@ -192,8 +195,8 @@ class _Target:
         if self.to > tip + 1:
             raise Refused(
                 _(
-                    'Offset %(offset)s is beyond the tip of topic "%(topic)s", which is %(tip)s. "latest" goes '
-                    "behind it."
+                    'Offset %(offset)s is beyond the tip of topic "%(topic)s", which is %(tip)s. To skip everything, '
+                    'use "latest".'
                 )
                 % {"offset": self.to, "topic": subscription.topic, "tip": tip}
             )
@@ -303,7 +306,7 @@ def _apply(
         },
     )
     cursor.execute(load("control/reopen_resizes"), here)
-    # An operator who moves a group knows what it has lost. The audit log keeps it.
+    # An operator who moves a group knows what it missed. The audit log keeps it.
     Subscription.objects.using(using).filter(pk=subscription.pk, missed__isnull=False).update(missed=None)
     record(
         action,

@@ -40,7 +40,7 @@ Changes = dict[str, tuple[Any, Any]]
 
 
 def create_topic(name: str, *, actor: str, using: str, reason: str = "", **options: Any) -> Topic:
-    """Creates a topic. Options are those of PUBSUB["topics"]; those that are not given have their defaults.
+    """Creates a topic. Options are those of PUBSUB["topics"]; omitted options have their defaults.
 
     >>> create_topic("doctest.made", semantics="QUEUE", actor="doctest", using="default").semantics
     'QUEUE'
@@ -49,17 +49,17 @@ def create_topic(name: str, *, actor: str, using: str, reason: str = "", **optio
     given = checked(name, options)
     with read_committed(using):
         if not create_topics(connections[using], {name: given}):
-            raise Refused(_('There is a topic "%(topic)s" already; configure it instead.') % {"topic": name})
+            raise Refused(_('Topic "%(topic)s" already exists; configure it instead.') % {"topic": name})
         topic = Topic.objects.using(using).get(name=name)
         record("create", actor=actor, using=using, topic=name, reason=reason, after=_options_of(topic))
     return topic
 
 
 def configure_topic(name: str, *, actor: str, using: str, reason: str = "", **options: Any) -> Changes:
-    """Changes options of a topic; those that are not given stay. Returns what was changed.
+    """Changes options of a topic; omitted options stay. Returns the changes.
 
-    Another number of partitions is a resize, see :func:`resize_topic`. A QUEUE has one group: a topic that several
-    groups read cannot become one.
+    A new number of partitions is a resize, see :func:`resize_topic`. A QUEUE has one group: a topic that several groups
+    read cannot become one.
 
     >>> topic = create_topic("doctest.configured", actor="doctest", using="default")
     >>> configure_topic("doctest.configured", zero_subscribers="refuse", actor="doctest", using="default")
@@ -98,7 +98,7 @@ def sync_topics(
     """Brings topics in line with ``PUBSUB["topics"]``. Returns the changes, by topic.
 
     Missing topics are created. Options in the settings are applied to existing topics, the number of partitions
-    included; other options are left to operators, and so are topics that are not declared. Safe to repeat, and for
+    included. Other options, and topics that are not declared, stay as operators set them. Safe to repeat, and to run in
     several processes at once.
 
     >>> sync_topics({"doctest.synced": {"partitions": 2}}, using="default")["doctest.synced"]
@@ -130,7 +130,7 @@ def sync_topics(
 
 
 def losses(topic: Topic, *, using: str) -> list[str]:
-    """What would be lost with a topic, in words; empty if it can be removed. Counts nothing in the log.
+    """What removing a topic would lose, in words; empty if it can be removed. Counts nothing in the log.
 
     >>> losses(Topic.objects.get(name="default"), using="default")
     ['events without a topic are published to it']
@@ -168,11 +168,11 @@ def losses(topic: Topic, *, using: str) -> list[str]:
 def remove_topic(
     name: str, *, actor: str, using: str, reason: str = "", force: bool = False, wait_s: float = 30
 ) -> list[str]:
-    """Removes a topic, with all that refers to it. Refused where something would be lost, unless forced.
+    """Removes a topic, with all that refers to it. Refused if anything would be lost, unless forced.
 
     Returns what was lost. Its events stay in the log, unseen, until retention drops them: the log is shared by all
-    topics. A publisher that still knows the topic's number publishes to a topic "undeclared-topic-N": nothing of that
-    is lost. The default topic cannot be removed.
+    topics. If a publisher has cached the topic's number, its events go to a topic "undeclared-topic-N", and none is
+    lost. The default topic cannot be removed.
 
     >>> topic = create_topic("doctest.removed", actor="doctest", using="default")
     >>> remove_topic("doctest.removed", actor="doctest", using="default")
@@ -195,7 +195,7 @@ def remove_topic(
         lost = losses(topic, using=using)
         if lost and not force:
             raise Refused(
-                _('Topic "%(topic)s" is not removed: %(losses)s. Force it if that is not needed.')
+                _('Topic "%(topic)s" was not removed: %(losses)s. Force it if none of that is needed.')
                 % {"topic": name, "losses": "; ".join(lost)}
             )
         counter = LogCounter.objects.using(using).filter(**here).first()
@@ -213,7 +213,7 @@ def remove_topic(
             "DELETE FROM dead_letter_queue WHERE topic_id = %(topic_id)s",
         ):
             cursor.execute(statement, here)
-        # The counters stay: if the number turns up again, its offsets continue.
+        # The counters stay: if the number is used again, its offsets continue.
         topic.delete(using=using)
         record("remove", actor=actor, using=using, topic=name, reason=reason, before=before)
     return lost

@@ -1,4 +1,4 @@
-"""The journal: who did what to topics and groups, when, why, and how it was before and after."""
+"""The audit log: who did what to topics and groups, when, why, and how it was before and after."""
 
 import json
 import logging

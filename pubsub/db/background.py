@@ -49,6 +49,8 @@ class BackgroundPart(ABC):
         self._thread: threading.Thread | None = None
         self._bell: tuple[socket.socket, socket.socket] | None = None
         """What is written to the first end interrupts the thread, which rests at the second."""
+        self._selector = selectors.DefaultSelector()
+        """What ends a rest: the bell and, where a part has one, its connection."""
 
     @abstractmethod
     def step(self) -> float | None:
@@ -77,6 +79,7 @@ class BackgroundPart(ABC):
         self._bell = socket.socketpair()
         for end in self._bell:
             end.setblocking(False)
+        self._selector.register(self._bell[1], selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, args=(after_s,), name=self.thread_name, daemon=True)
         self._thread.start()
 
@@ -123,6 +126,7 @@ class BackgroundPart(ABC):
                     rest_s = rest_s if self.is_stopping else self.attempt()
         finally:
             self.let_go()
+            self._selector.close()
             for end in self._bell:
                 end.close()
 
@@ -141,15 +145,11 @@ class BackgroundPart(ABC):
         self.let_go()
         return pause_s
 
-    def _wait_for_bell(self, seconds: float, connection: psycopg.Connection[Any] | None = None) -> bool:
+    def _wait_for_bell(self, seconds: float) -> bool:
         """Wait for the bell, or for something to read from a connection. Returns whether the bell rang."""
         assert self._bell  # noqa: S101 - start() has made it
         _, end = self._bell
-        with selectors.DefaultSelector() as selector:
-            bell = selector.register(end, selectors.EVENT_READ)
-            if connection:
-                selector.register(connection.fileno(), selectors.EVENT_READ)
-            rang = any(key is bell for key, _ in selector.select(seconds))
+        rang = any(key.fileobj is end for key, _ in self._selector.select(seconds))
         if rang:
             with suppress(BlockingIOError):
                 while end.recv(4096):
@@ -165,12 +165,16 @@ class ListeningPart(BackgroundPart):
         self.notified = False
         """Whether a notification ended the last rest."""
         self._connection: psycopg.Connection[Any] | None = None
+        self._watched: int | None = None
+        """The connection's file descriptor, while it ends a rest."""
         self._open = ExitStack()
 
     def connection(self) -> psycopg.Connection[Any]:
         """The part's own connection; a new one after a failure."""
         if self._connection is None:
             self._connection = self._open.enter_context(dedicated_connection(self.using))
+            self._watched = self._connection.fileno()
+            self._selector.register(self._watched, selectors.EVENT_READ)
             self.on_connect(self._connection)
         return self._connection
 
@@ -187,10 +191,13 @@ class ListeningPart(BackgroundPart):
             # What arrived during the last step waits inside psycopg, where a selector does not see it.
             self.notified = any(True for _ in self._connection.notifies(timeout=0))
             left = until - time.monotonic()
-            if self.notified or left <= 0 or self._wait_for_bell(left, self._connection):
+            if self.notified or left <= 0 or self._wait_for_bell(left):
                 return
 
     def let_go(self) -> None:
+        if self._watched is not None:
+            self._selector.unregister(self._watched)
+            self._watched = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None

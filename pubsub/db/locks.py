@@ -13,7 +13,7 @@ not taken behind a transaction pooler, where no session belongs to one client.
 
 **Advisory locks of a transaction:**
 
-- :data:`PARTITIONING`: the process that makes or drops storage partitions. Another one tries, and gives up.
+- :data:`PARTITIONING`: the process that makes or drops segments. Another one tries, and gives up.
 
 LEADING and PARTITIONING are never waited for. The others are, if at all, before the session locks a row. So no advisory
 lock can be part of a deadlock.
@@ -69,7 +69,7 @@ WAITING = AdvisoryLock(f"{FAMILY}, 2")
 FOLLOWING = AdvisoryLock(f"{FAMILY}, 3")
 """Shared by all that listen for what has moved."""
 PARTITIONING = AdvisoryLock("hashtext('pubsub partitions')")
-"""Held by the transaction that makes or drops storage partitions."""
+"""Held by the transaction that makes or drops segments."""
 
 
 def alive(key: int) -> AdvisoryLock:

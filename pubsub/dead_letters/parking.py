@@ -30,13 +30,16 @@ def unblocked(entries: Iterable[Entry], blocked: set[str]) -> Iterator[Entry]:
         yield entry
 
 
-def hold_blockers(db: Any, group: str, topic_id: int, keys: Sequence[str]) -> None:
+def hold_blockers(db: Any, group: str, topic_id: int, keys: Sequence[str], *, before_offset: int) -> None:
     """Keeps what these keys wait for as it is until the transaction is over: who resolves it then sees who waits."""
-    db.execute(load("dead_letters/hold_blockers"), {"group_id": group, "topic_id": topic_id, "keys": keys})
+    db.execute(
+        load("dead_letters/hold_blockers"),
+        {"group_id": group, "topic_id": topic_id, "keys": keys, "before_offset": before_offset},
+    )
 
 
-def unpark(db: Any, group: str, topic_id: int, keys: Sequence[str] | None = None) -> int:
-    """Lets parked events go that wait for nothing any more. Returns how many. None: whatever their keys are."""
+def unpark(db: Any, group: str, topic_id: int, keys: Sequence[str]) -> int:
+    """Lets parked events of these keys go that wait for nothing any more. Returns how many."""
     db.execute(load("dead_letters/unpark"), {"group_id": group, "topic_id": topic_id, "keys": keys})
     return int(db.rowcount)
 
@@ -49,4 +52,4 @@ def unpark_stranded(using: str) -> int:
     """
     with connections[using].cursor() as db:
         db.execute(load("dead_letters/find_parked"))
-        return sum(unpark(db, group, topic_id) for group, topic_id in db.fetchall())
+        return sum(unpark(db, *found) for found in db.fetchall())

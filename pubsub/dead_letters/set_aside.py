@@ -82,10 +82,10 @@ def set_range_aside(
                 "delay": delay,
             },
         )
-        count, keys = db.fetchone()
+        count, keys, first_offset = db.fetchone()
         if parked:
             # What they wait for may have been resolved since it was read.
-            hold_blockers(db, task.declared.group, task.topic_id, keys)
+            hold_blockers(db, task.declared.group, task.topic_id, keys, before_offset=first_offset)
             unpark(db, task.declared.group, task.topic_id, keys)
     return SetAside(count=count, delay=delay, keys=keys)
 

@@ -102,6 +102,15 @@ class Sequencer(models.Model):
         db_default=models.Value("1:1:", SnapshotField()),
         db_comment="Events of transactions that were over at this moment have been numbered",
     )
+    backlog = SnapshotField(
+        null=True,
+        db_comment="While a backlog is numbered in pieces: the moment by which its transactions were over",
+    )
+    reached_id = models.BigIntegerField(
+        default=0,
+        db_default=0,
+        db_comment="The last id given out before the last pass; in a backlog, how far its pieces have come",
+    )
     next_position = models.BigIntegerField(default=1, db_default=1, db_comment="The next free position in log_entry")
     settled_id = models.BigIntegerField(
         default=1,

@@ -1,1 +1,1 @@
-"""From Python to jsonb and back, in lines and for people's eyes: the values that travel in events."""
+"""The values that travel in events: from Python to jsonb and back, as lines of text, and as shown to people."""

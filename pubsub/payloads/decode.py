@@ -1,4 +1,4 @@
-"""From jsonb's text to Python, whatever was stored: numbers of any length, and any depth."""
+"""From jsonb's text to Python, whatever is stored: numbers of any length, nesting of any depth."""
 
 import json
 import re
@@ -20,7 +20,7 @@ class LongNumber(str):
 
 
 def decode(text: str) -> Any:
-    """The value in a text that PostgreSQL has made of a jsonb. Numbers keep their digits.
+    """The value of a jsonb that PostgreSQL has written as text. Numbers keep their digits.
 
     >>> decode('{"total": 1.10, "paid": true}')
     {'total': Decimal('1.10'), 'paid': True}
@@ -38,7 +38,7 @@ def _integer(text: str) -> int | LongNumber:
 
 
 def _decode_deep(text: str) -> Any:
-    """The same without recursion, which is slower."""
+    """The same without recursion, but slower."""
     outside: list[Any] = []
     inside: Any = outside  # what the next value belongs to
     key: str | None = None
@@ -81,7 +81,7 @@ def _scalar(token: re.Match[str]) -> Any:
 
 
 def scalars(value: Any) -> set[Any]:
-    """All strings and numbers in it, and those keys of objects that are data rather than names; without recursion.
+    """All strings and numbers in a value, and the keys of objects that are data, not names; without recursion.
 
     >>> sorted(scalars({"a": [1, 2, {"b": 2}], "c": None, "d": True}))
     [1, 2]

@@ -1,9 +1,9 @@
-"""What people must not see of an event: values at sensitive paths, wherever the event is shown.
+"""Hiding sensitive values of an event wherever the event is shown.
 
-``PUBSUB["redact_paths"]`` names them: ``"customer.email"``; ``"items.*.card"``, where ``*`` is any key and any place in
-a list; ``"**.password"``, where ``**`` is any depth. They apply to payload and metadata. ``PUBSUB["redact"]`` names a
-function for what paths cannot say: it gets "payload", "metadata" or "exception" and the value, and returns what may be
-shown. Handlers see everything, and nothing that is stored changes.
+``PUBSUB["redact_paths"]`` names them: ``"customer.email"``; ``"items.*.card"``, where ``*`` is any key or list index;
+``"**.password"``, where ``**`` is any depth. The paths apply to payload and metadata. ``PUBSUB["redact"]`` names a
+function for what paths cannot express: it gets "payload", "metadata" or "exception" and the value, and returns what may
+be shown. Handlers see everything, and stored data does not change.
 """
 
 import json
@@ -23,17 +23,17 @@ from .decode import decode, scalars
 logger = logging.getLogger(__name__)
 
 REDACTED = "[redacted]"
-"""What stands where something was taken out."""
+"""Shown instead of a hidden value."""
 
 MOST_SEARCHED = 2000
-"""Values that are looked for in a text. Where there are more, the text is not shown at all."""
+"""At most this many hidden values are searched for in a text. If there are more, the whole text is hidden."""
 
 FRAME = re.compile(r'^[ |]*File "[^"\n]*", line \d+, in [^\n]*$', re.MULTILINE)
 """A line of a traceback."""
 
 
 class Redactor:
-    """Shows one event: first its payload and metadata, then texts that may quote from them.
+    """Redacts one event: first its payload and metadata, then the texts that may quote them.
 
     >>> from django.test import override_settings
     >>> with override_settings(PUBSUB={"redact_paths": ["customer.email"]}):
@@ -46,7 +46,7 @@ class Redactor:
 
     def __init__(self, *, everything: bool = False, raw: bool = False) -> None:
         self._everything = everything
-        """For people who may not see payloads: nothing of them, and of an exception only where it was raised."""
+        """For users who may not see payloads: hide all values, and of an exception show only where it was raised."""
         self._paths = [] if raw else [tuple(path.split(".")) for path in conf().redact_paths]
         self._hook: Callable[[str, Any], Any] | None = None
         if conf().redact and not raw:
@@ -77,7 +77,7 @@ class Redactor:
         return value
 
     def text(self, text: str) -> str:
-        """What may be shown of an exception's message or traceback. Comes after the JSON that it may quote from."""
+        """What may be shown of an exception's message or traceback. Call it after :meth:`json`."""
         if self._everything:
             # A message may say anything in any words; where it was raised says nothing of the payload.
             return "\n".join(FRAME.findall(text)) or REDACTED
@@ -93,31 +93,31 @@ class Redactor:
         try:
             return self._hook(field, value)
         except Exception:  # what cannot be redacted is not shown
-            logger.exception("PUBSUB['redact'] failed on a %s, which is hidden as a whole", field)
+            logger.exception("PUBSUB['redact'] failed on a %s; all of it is hidden", field)
             return REDACTED
 
 
 def _take_out(value: Any, path: tuple[str, ...]) -> Any:
-    """The value, changed in place, without what is at the path."""
+    """The value, changed in place, without the values at the path."""
     root = [value]
-    stack: list[tuple[Any, int]] = [(root, -1)]  # the root's own list counts for no step
+    stack: list[tuple[Any, int]] = [(root, -1)]  # the list around the root is not a step of the path
     while stack:
-        place, step = stack.pop()
-        for key, item in list(enumerate(place) if isinstance(place, list) else place.items()):
+        parent, step = stack.pop()
+        for key, item in list(enumerate(parent) if isinstance(parent, list) else parent.items()):
             for following in _steps_after(path, step, str(key)):
                 if following == len(path):
-                    place[key] = REDACTED
+                    parent[key] = REDACTED
                 elif isinstance(item, dict | list):
                     stack.append((item, following))
     return root[0]
 
 
 def _steps_after(path: tuple[str, ...], step: int, key: str) -> Iterable[int]:
-    """Which steps of the path may come behind this key."""
+    """Which steps of the path may follow this key."""
     if step < 0:
         return (0,)
     if path[step] == "**":
-        # It stands for no key at all, too: then the key belongs to what follows it.
+        # It also matches no key at all: then this key belongs to the next step.
         return {step, *(_steps_after(path, step + 1, key) if step + 1 < len(path) else (step + 1,))}
     return (step + 1,) if path[step] in ("*", key) else ()
 
@@ -132,13 +132,13 @@ def _spellings(value: Any) -> Iterable[str]:
 
 
 def _any_of(values: set[Any]) -> re.Pattern[str] | None:
-    """Finds the values in a text, in each way that Python and JSON write them."""
+    """A pattern that finds the values in a text, in every way that Python and JSON write them."""
     written: set[str] = set()
     for value in values:
         for plain in _spellings(value):
             written |= {plain, repr(plain)[1:-1], json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1]}
     alternatives = [
-        # A short one may be part of any word.
+        # A short value could be part of any word.
         re.escape(it) if len(it) > 5 else rf"(?<!\w){re.escape(it)}(?!\w)"
         for it in sorted(written, key=len, reverse=True)
         if it.strip()

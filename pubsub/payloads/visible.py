@@ -1,7 +1,7 @@
 """The way out: what is shown of an event to people, and sent to programs outside.
 
 What ``PUBSUB`` redacts is taken out, unless the caller asks for it ``raw``. No control character of a publisher reaches
-a terminal or a log. What Python cannot hold has something in its place, and nothing fails.
+a terminal or a log. What Python cannot hold is replaced by an explanation, and nothing fails.
 """
 
 import json

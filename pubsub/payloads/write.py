@@ -52,7 +52,7 @@ def write_line(value: Any, at_most: int | None = None) -> str:
 
 
 def _pieces(value: Any, *, indented: bool) -> Iterator[str]:
-    # What is still to be written, the next one last: texts as they are, and values with their indentation.
+    # What remains to be written, the next item last: texts as they are, and values with their indentation.
     stack: list[str | tuple[Any, str]] = [(value, "")]
     while stack:
         it = stack.pop()
@@ -68,9 +68,9 @@ def _pieces(value: Any, *, indented: bool) -> Iterator[str]:
         before, between, after = ("", ", ", "") if not indented else (f"\n{inner}", f",\n{inner}", f"\n{indent}")
         parts: list[str | tuple[Any, str]] = [opening]
         pairs = value.items() if isinstance(value, dict) else ((None, item) for item in value)
-        for place, (key, item) in enumerate(pairs):
+        for index, (key, item) in enumerate(pairs):
             name = "" if key is None else f"{quoted(str(key))}: "
-            parts += [f"{between if place else before}{name}", (item, inner)]
+            parts += [f"{between if index else before}{name}", (item, inner)]
         parts.append(f"{after}{closing}")
         stack.extend(reversed(parts))
 
@@ -92,7 +92,7 @@ def escaped(text: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """A value that has no lines of its own, as JSON. What JSON cannot express, such as an infinite float, is a text."""
+    """A value that fits on one line, as JSON. What JSON cannot express, such as an infinite float, is a text."""
     match value:
         case dict():
             return "{}"

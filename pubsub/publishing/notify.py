@@ -25,7 +25,7 @@ _ASK_AND_NOTIFY = f"{_NOTIFY} WHERE NOT pg_try_advisory_xact_lock_shared({WAITIN
 
 ANSWER_HOLDS_S = 0.02
 """Seconds for which the answer that came with an insert is good enough. A sequencer that begins to wait in between
-looks again after a few milliseconds, then ever more slowly; a transaction that takes longer asks anew after its commit.
+looks again after a few milliseconds, then ever more slowly; a longer transaction asks again after its commit.
 """
 
 

@@ -1,8 +1,8 @@
 """Taking partitions out of the two tables: detach them, then drop them.
 
 Detaching needs a moment in which no other session uses the tables. It waits for one only as long as its timeout allows,
-because publishers queue up behind it, and then takes a few milliseconds. Dropping has files to remove; it comes
-afterwards and locks nothing that others use. A session that reads meanwhile finishes first, or waits as long.
+because publishers queue up behind it, and then takes a few milliseconds. Dropping removes files; it comes afterwards
+and locks nothing that other sessions use. A session that is reading finishes first; one that begins meanwhile waits.
 """
 
 import datetime as dt
@@ -21,12 +21,12 @@ from .partitions import LOCK_TIMEOUT_MS
 logger = logging.getLogger(__name__)
 
 TABLES = ("log_entry", "outbox_message_t")
-"""In the order in which they are locked. Publishers never touch the first one, so waiting for it costs them nothing."""
+"""In locking order. Publishers never touch the first one, so waiting for it costs them nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LockHolder:
-    """A session that is using the tables at the moment."""
+    """A session that is currently using the tables."""
 
     pid: int
     user: str
@@ -42,7 +42,7 @@ def lock_out_others(cursor: Any, names: Sequence[str], timeout_ms: int) -> None:
     cursor.execute(f"SET LOCAL lock_timeout = {int(timeout_ms)}")
     for table in TABLES:
         cursor.execute(f"LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE")
-    # Vacuum may be at work on one of these. Waiting for it while everything else waits would take too long.
+    # Vacuum may be working on one of these. Everything else would wait until it has finished.
     cursor.execute(f"LOCK TABLE {', '.join(names)} IN ACCESS EXCLUSIVE MODE NOWAIT")
 
 
@@ -55,7 +55,7 @@ def detach(cursor: Any, names: Sequence[str]) -> None:
 
 
 def drop_detached(using: str) -> int:
-    """Drop what has been detached, also by a process that died before it could. Returns how many partitions."""
+    """Drop detached partitions, including those of a process that died before it dropped them. Returns how many."""
     dropped = 0
     with connections[using].cursor() as cursor:
         cursor.execute(load("retention/find_detached"))
@@ -74,7 +74,7 @@ def drop_detached(using: str) -> int:
 
 
 def find_lock_holders(using: str) -> list[LockHolder]:
-    """The sessions that keep partitions from being detached at this moment."""
+    """The sessions that currently keep partitions from being detached."""
     with connections[using].cursor() as cursor:
         cursor.execute(load("retention/find_lock_holders"))
         names = [column.name for column in cursor.description]

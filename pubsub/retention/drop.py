@@ -23,28 +23,28 @@ from .segments import find_unread, least_message_id, next_position, note_full_se
 logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_MS = 100
-"""How long publishers may be kept waiting, at a time, for a moment in which no other session uses the tables."""
+"""How long publishers may be kept waiting, at a time, until no other session uses the tables."""
 
 ATTEMPTS = 3
-"""How many such moments are waited for before the rest is left for the next run."""
+"""How often that is tried before the rest is left for the next run."""
 
 AT_ONCE = 8
-"""Segments dropped in one transaction: more would keep others waiting for longer."""
+"""Segments dropped in one transaction: more would keep other sessions waiting for longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dropped:
-    """What a run has dropped."""
+    """What a run dropped."""
 
     partitions: tuple[str, ...] = ()
     entries: int = 0
     bytes: int = 0
     missed: dict[str, Missed] = field(default_factory=dict)
-    """Offsets that groups lost unread, by "group on topic" and partition."""
+    """Unread offsets that groups missed, by "group on topic" and partition."""
     locked_ms: float = 0
     """The longest time for which other sessions could not use the tables."""
     blocked: bool = False
-    """Whether more would have been dropped, had there been a moment in which no other session used the tables."""
+    """Whether segments stayed only because other sessions used the tables all the time."""
 
     def __add__(self, other: "Dropped") -> "Dropped":
         return Dropped(
@@ -85,7 +85,7 @@ def drop_expired(using: str, *, lock_timeout_ms: int = LOCK_TIMEOUT_MS, attempts
                 raise
             attempts -= 1
             if attempts:
-                # Not in step with sessions that come by at regular intervals.
+                # So that it does not keep time with a session that uses the tables at regular intervals.
                 time.sleep(random.uniform(0, 2 * lock_timeout_ms / 1000))  # noqa: S311
             else:
                 total += Dropped(blocked=True)
@@ -108,7 +108,7 @@ def _log(total: Dropped) -> None:
             total.locked_ms,
         )
     if total.blocked:
-        logger.info("expired segments stay for now: other sessions use the tables all the time; run_cleanup lists them")
+        logger.info("expired segments stay for now: other sessions keep using the tables; run_cleanup lists them")
 
 
 def _drop_some(using: str, lock_timeout_ms: int, missed: Mapping[str, Missed]) -> Dropped | None:
@@ -117,7 +117,7 @@ def _drop_some(using: str, lock_timeout_ms: int, missed: Mapping[str, Missed]) -
         storage = read_storage(cursor)
         if not storage.expired_up_to:
             return None
-        # Reads most of what lies behind the segments before it keeps other sessions waiting.
+        # Read most of what follows the segments before other sessions have to wait.
         read_up_to = next_position(cursor)
         least_id = least_message_id(cursor, storage.noted_up_to)
     with read_committed(using) as cursor:
@@ -137,7 +137,7 @@ def _drop_some(using: str, lock_timeout_ms: int, missed: Mapping[str, Missed]) -
 
 
 def _keep_log_and_groups_as_they_are(cursor: Any) -> None:
-    """From here to the end of the transaction nothing is numbered, and no group subscribes, seeks or rejoins."""
+    """Until the end of the transaction, nothing is numbered, and no group subscribes, seeks or rejoins."""
     lock_sequencer(cursor)
     cursor.execute("SELECT FROM outbox_topic_subscriptions WHERE status IN ('DEAD', 'CANCELLED') FOR UPDATE")
 
@@ -168,10 +168,10 @@ def _account_for(cursor: Any, using: str, plan: Plan, before: Mapping[str, Misse
 
 
 def _detach_all(cursor: Any, plan: Plan, lock_timeout_ms: int) -> float:
-    """Detach what goes by a plan. Returns for how many milliseconds other sessions had to wait."""
-    # A crash loses all of this transaction or nothing, and dropping comes after it: no need to wait for the disk.
+    """Detach what a plan drops. Returns for how many milliseconds other sessions had to wait."""
+    # A crash loses all of this transaction or none of it, and files are removed later: no need to wait for the disk.
     cursor.execute("SET LOCAL synchronous_commit = off")
-    # Compiling plans, or a scan where statistics are missing, would take longer than everything else.
+    # Compiling plans, or scanning tables without statistics, would take longer than everything else.
     cursor.execute("SET LOCAL jit = off; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
     find_unnumbered, parameters = _unnumbered_query(cursor, plan)
     lock_out_others(cursor, plan.names, lock_timeout_ms)
@@ -184,7 +184,7 @@ def _detach_all(cursor: Any, plan: Plan, lock_timeout_ms: int) -> float:
 
 
 def _unnumbered_query(cursor: Any, plan: Plan) -> tuple[str, dict[str, Any]]:
-    """A query, ready to run while publishers are locked out: is there a message with an old id that has no offset?"""
+    """A query to run while publishers are locked out: is there a message with an old id and no offset?"""
     cursor.execute(
         "SELECT pg_snapshot_xmax(seen)::text, ARRAY(SELECT pg_snapshot_xip(seen)::text) FROM log_sequencer WHERE id = 1"
     )
@@ -196,7 +196,7 @@ def _unnumbered_query(cursor: Any, plan: Plan) -> tuple[str, dict[str, Any]]:
 
 
 class _Unnumbered(OperationalError):
-    """A message with an old id was committed just now. The next pass of the sequencer numbers it."""
+    """A message with an old id has just been committed. The next pass of the sequencer numbers it."""
 
     def __init__(self) -> None:
         super().__init__("messages with old ids have not been numbered yet")

@@ -1,4 +1,4 @@
-"""Temporary subscriptions: kept while they are in use, removed when they have been idle for too long."""
+"""Temporary subscriptions: kept while they are in use, removed after they have been idle for too long."""
 
 import logging
 
@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 def expire_idle(using: str) -> list[tuple[str, str]]:
     """Remove subscriptions that have been idle for longer than their ``expires_after``. Returns topics and groups.
 
-    Safe to repeat, and to run twice at once. A group that comes back later is a new one and starts where it declares.
+    Safe to repeat, and to run twice at once. A group that subscribes again later is new, and begins where it declares.
 
     >>> expire_idle("default")
     []

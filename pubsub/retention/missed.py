@@ -1,4 +1,4 @@
-"""What groups lose unread when segments are dropped: noted on the subscription, in the audit log, and logged."""
+"""Unread events that groups miss when segments are dropped: noted on the subscription, in the audit log, and logged."""
 
 import json
 import logging
@@ -16,13 +16,13 @@ logger = logging.getLogger(__name__)
 ACTOR = "retention"
 
 Missed = dict[str, list[int]]
-"""The first and the last offset that a group lost, by partition."""
+"""The first and the last offset that a group missed, by partition."""
 
 
 def note_missed(cursor: Any, using: str, plan: Plan, before: Mapping[str, Missed]) -> dict[str, Missed]:
-    """Note what groups lose by a plan, in the open transaction. Returns it by "group on topic".
+    """Record what groups miss by a plan, in the open transaction. Returns it by "group on topic".
 
-    `before` is what this run has dropped already: together with it, it is one loss.
+    `before` is what groups have already missed in this run: both together are one loss.
     """
     lowers = [segment.lower for segment in plan.going]
     cursor.execute(load("retention/last_offsets"), {"lowers": lowers})
@@ -46,7 +46,7 @@ def _joined(earlier: Missed, later: Missed) -> Missed:
 
 def _note(cursor: Any, using: str, loser: Unread, missed: Missed, whole: Missed) -> None:
     reason = (
-        "it is dead, and what it had not read has expired"
+        "it is dead, and its unread events have expired"
         if loser.status == "DEAD"
         else "it was further behind than max_age or max_bytes of its topic allows"
     )
@@ -56,14 +56,14 @@ def _note(cursor: Any, using: str, loser: Unread, missed: Missed, whole: Missed)
             "topic_id": loser.topic_id,
             "group_id": loser.group,
             "missed": json.dumps(whole),
-            "reason": f"lost events: {reason}",
+            "reason": f"missed events: {reason}",
         },
     )
     record(
         "lost", actor=ACTOR, using=using, topic=loser.topic, group=loser.group, reason=reason, after={"missed": missed}
     )
     logger.error(
-        "group %s lost events of topic %s: %s; %s",
+        "group %s missed events of topic %s: %s; %s",
         loser.group,
         loser.topic,
         describe_missed(missed),
@@ -73,7 +73,7 @@ def _note(cursor: Any, using: str, loser: Unread, missed: Missed, whole: Missed)
 
 
 def describe_missed(missed: Missed) -> str:
-    """Ranges of offsets for people.
+    """Ranges of offsets as text.
 
     >>> describe_missed({"0": [5, 17], "3": [6, 6]})
     'offsets 5 to 17 in partition 0, offset 6 in partition 3'

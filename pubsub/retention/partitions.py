@@ -1,7 +1,7 @@
 """The partitions of the two big tables: made well ahead, so that publishing never waits for them.
 
-Each table is partitioned by its own ascending number. Where no partition was made in time, rows go to the default one
-and nothing fails; the next run turns what has gathered there into a partition of its own.
+Each table is partitioned by its own ascending number. If no partition was made in time, rows go to the default one and
+nothing fails; the next run turns the default partition into an ordinary one.
 """
 
 import logging
@@ -25,10 +25,10 @@ OWN_ID = "outbox_message_t_own_id"
 """The trigger by which the default segment refuses ids that have not been given out."""
 
 STEPS_AT_ONCE = 50
-"""Where this many steps do not suffice, say because a row was inserted with an arbitrary id, the next run goes on."""
+"""If more steps are needed, for example because a row was inserted with an arbitrary id, the next run continues."""
 
 LOCK_TIMEOUT_MS = 200
-"""How long making or dropping a partition may wait for a lock, and so keep other sessions waiting."""
+"""How long making or dropping a partition may wait for a lock, which keeps other sessions waiting too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,13 +38,13 @@ class PartitionedTable:
     tip: str
     """The query for the last number in use."""
     overflow_room: int
-    """How many partitions' worth of numbers a partition covers that is made from the default one."""
+    """A partition that is made from the default one covers the numbers of this many partitions."""
     jump: str | None
-    """The statement that continues behind such a partition, where numbers may be skipped: it need not be filled."""
+    """The statement that skips to the end of such a partition, if numbers may be skipped, so that it need not fill."""
 
     @property
     def default(self) -> str:
-        """Its partition for rows that belong to no other."""
+        """The partition for rows that belong to no other."""
         return f"{self.name}_default"
 
 
@@ -53,7 +53,7 @@ TABLES = (
         name="outbox_message_t",
         column="id",
         tip=load("retention/message_tip"),
-        # So many that publishers cannot reach its end, even if the process that makes it dies half-way.
+        # Enough that publishers cannot reach its end, even if the process that makes it dies half-way.
         overflow_room=1000,
         jump="SELECT setval(pg_get_serial_sequence('outbox_message_t', 'id'), %s)",
     ),
@@ -68,9 +68,9 @@ TABLES = (
 
 
 def make_partitions_ahead(using: str) -> list[str]:
-    """Make the partitions that are missing. Returns their names. Safe to repeat.
+    """Make missing partitions. Returns their names. Safe to repeat.
 
-    Where a lock cannot be had at once, it gives up until the next run.
+    If a lock is not available at once, it gives up until the next run.
     """
     made: list[str] = []
     for table in TABLES:
@@ -79,7 +79,7 @@ def make_partitions_ahead(using: str) -> list[str]:
         except OperationalError as error:
             if not is_lock_not_available(error):
                 raise
-            logger.info("no partition made for %s now: another session has locked it", table.name)
+            logger.info("made no partition for %s this time: another session has locked it", table.name)
     if made:
         logger.info("made partitions %s", ", ".join(made))
     return made
@@ -91,7 +91,7 @@ def _make_ahead(table: PartitionedTable, using: str) -> list[str]:
         for _ in range(STEPS_AT_ONCE):
             if not _is_needed(cursor, table):
                 break
-            # A transaction for each step. If a process dies between two, the next one continues from there.
+            # One transaction per step. If a process dies between two, the next one continues from there.
             with suppress(IntegrityError), transaction.atomic(using=using):
                 cursor.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
                 if not try_for_transaction(cursor, PARTITIONING):
@@ -107,10 +107,10 @@ def _is_needed(cursor: Any, table: PartitionedTable) -> bool:
 
 
 def _step(cursor: Any, table: PartitionedTable) -> list[str]:
-    """Add a partition; or, where rows are in the default one, do the next step of turning that into one.
+    """Add a partition; or, if the default one has rows, do the next step of turning that into an ordinary one.
 
-    Declaring its bounds and validating them first, under locks that let writers through, spares a scan of all rows
-    under one that does not.
+    Its bounds are declared and validated first, under locks that let writers through. This saves a scan of all rows
+    under a lock that does not.
     """
     lower = _end(cursor, table)
     cursor.execute(load("retention/default_bounds"), [table.default])
@@ -122,7 +122,7 @@ def _step(cursor: Any, table: PartitionedTable) -> list[str]:
         return []
     lower, upper, validated = bounds
     if _tip(cursor, table) > upper - table.overflow_room * conf().segment_rows // 2:
-        # Declared long ago, by a process that got no further. Publishers must never reach the end.
+        # Declared long ago, by a process that got no further. Publishers must not reach the end.
         cursor.execute(f"ALTER TABLE {table.default} DROP CONSTRAINT bounds")
         return []
     if not validated:

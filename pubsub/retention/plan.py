@@ -1,7 +1,7 @@
-"""What retention would do: which segments go, which stay and why. Pure: plain data in, a plan out.
+"""What retention would do: which segments it drops, which it keeps and why. Pure: plain data in, a plan out.
 
-The log is dropped from its oldest end, a whole segment at a time: a segment goes when everything in it has expired and
-every subscription that counts has passed it. Messages go with the last entry that needs them.
+The log is dropped from its oldest end, a whole segment at a time: a segment is dropped when everything in it has
+expired and every subscription that counts has passed it. Messages are dropped with the last entry that needs them.
 """
 
 import datetime as dt
@@ -36,7 +36,7 @@ class Segment:
     last_message_id: int
     log_bytes: int
     message_bytes: int
-    """Of the messages that would be dropped together with it."""
+    """Of the messages that would be dropped with it."""
 
     @property
     def bytes(self) -> int:
@@ -73,24 +73,24 @@ class Unread:
 
 @dataclass(frozen=True, kw_only=True)
 class Storage:
-    """What is there, at one moment by the database's clock."""
+    """What is stored, at one moment by the database's clock."""
 
     now: dt.datetime
     segments: Sequence[Segment]
-    """From the oldest on."""
+    """The oldest first."""
     messages: Sequence[TablePartition]
-    """From the oldest on."""
+    """The oldest first."""
     last_message_id: int
-    """The last id that a message was given."""
+    """The last id given to a message."""
 
     @property
     def noted_up_to(self) -> int:
-        """The position at which the part of the log begins that is not in a noted segment."""
+        """The position at which the part of the log outside of noted segments begins."""
         return self.segments[-1].upper if self.segments else 0
 
     @property
     def expired_up_to(self) -> int:
-        """The position behind the last segment that has expired; 0 if none has."""
+        """The position after the last expired segment; 0 if none has expired."""
         return max((segment.upper for segment in self.segments if self.has_expired(segment)), default=0)
 
     def has_expired(self, segment: Segment) -> bool:
@@ -101,10 +101,10 @@ class Storage:
 class Plan:
     storage: Storage
     unread: Sequence[Unread]
-    """Where groups have not read all of what has expired."""
+    """Where groups have not read everything that has expired."""
     going: Sequence[Segment]
     messages: Sequence[TablePartition]
-    """The partitions of messages that no entry needs once the segments are gone."""
+    """The partitions of messages that no entry needs once the segments are dropped."""
 
     @property
     def staying(self) -> Sequence[Segment]:
@@ -112,22 +112,22 @@ class Plan:
 
     @property
     def upper(self) -> int:
-        """The position at which the log begins afterwards; 0 if nothing goes."""
+        """The position at which the log begins afterwards; 0 if nothing is dropped."""
         return self.going[-1].upper if self.going else 0
 
     @property
     def missed(self) -> list[Unread]:
-        """Where groups lose what they have not read."""
+        """Where groups miss unread events."""
         return [each for each in self.unread if each.position < self.upper]
 
     @property
     def names(self) -> list[str]:
-        """The partitions of both tables that go."""
+        """The partitions of both tables that are dropped."""
         return [*(segment.name for segment in self.going), *(partition.name for partition in self.messages)]
 
     @property
     def bytes(self) -> int:
-        """What these take on disk."""
+        """Their size on disk."""
         return sum(segment.log_bytes for segment in self.going) + sum(partition.bytes for partition in self.messages)
 
     @property
@@ -140,7 +140,7 @@ class Plan:
         )
 
     def why(self, segment: Segment) -> list[str]:
-        """Why a segment stays, for people."""
+        """Why a segment stays, as text."""
         if not self.storage.has_expired(segment):
             return [
                 f"not expired before {segment.expires_at:%Y-%m-%d %H:%M:%S %Z}: retention of {segment.longest_topic}"
@@ -151,10 +151,10 @@ class Plan:
 def make_plan(
     storage: Storage, unread: Sequence[Unread], *, least_needed_id: int | None, at_most: int | None = None
 ) -> Plan:
-    """Decide what goes: from the oldest segment on, up to the first one that has not expired or that a group needs.
+    """Decide what to drop: from the oldest segment up to the first that has not expired or that a group needs.
 
-    `least_needed_id` is the smallest message id that an entry behind the segments needs. No more than `at_most`
-    segments go.
+    `least_needed_id` is the smallest message id that an entry after the segments needs. At most `at_most` segments are
+    dropped.
     """
 
     def may_go(segment: Segment) -> bool:
@@ -167,7 +167,7 @@ def make_plan(
 
 
 def _blockers(segment: Segment, storage: Storage, unread: Iterable[Unread]) -> Iterator[Unread]:
-    """What keeps an expired segment: groups that count and have not read all of it, each within its topic's caps."""
+    """What keeps an expired segment: groups that count, have not read all of it, and are within their topics' caps."""
     kept = [each for each in storage.segments if each.lower >= segment.lower and storage.has_expired(each)]
     kept_bytes = sum(each.bytes for each in kept)
     for each in unread:
@@ -178,7 +178,7 @@ def _blockers(segment: Segment, storage: Storage, unread: Iterable[Unread]) -> I
 
 
 def _unneeded(storage: Storage, staying: Iterable[Segment], least_needed_id: int | None) -> list[TablePartition]:
-    """The partitions of messages in which no id is needed, and to which none is added any more."""
+    """The partitions of messages whose ids are no longer needed, and to which none is added any more."""
     needed = [least_needed_id, *(segment.first_message_id for segment in staying)]
     end = min([storage.last_message_id + 1, *(number for number in needed if number is not None)])
     return [partition for partition in storage.messages if partition.upper <= end]

@@ -1,4 +1,4 @@
-"""Pruning: what is finished is kept for a while, to be looked at, and then removed, some rows at a time."""
+"""Pruning: finished rows are kept for a while so that you can look at them, then removed, some at a time."""
 
 import logging
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def prune_audit_log(using: str) -> int:
 
 
 def remove_old_sink_batches(using: str) -> int:
-    """Remove the records of batches that streams published long ago, but never of the latest ones.
+    """Remove the records of batches that Spark streams published long ago, but never the latest ones.
 
     >>> remove_old_sink_batches("default")
     0

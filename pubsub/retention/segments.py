@@ -1,4 +1,4 @@
-"""What the database knows of the log's storage: which segments are full, what they hold, and who has not read them."""
+"""What the database knows about the log's storage: which segments are full, what they hold, who has not read them."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def read_storage(cursor: Any) -> Storage:
     for lower, upper, filled_at, expires_at, longest_topic, count, first_id, last_id in cursor.fetchall():
         if lower not in entries:
             continue
-        # Messages count where they would be dropped.
+        # Messages count for the segment with which they would be dropped.
         freed = sum(each.bytes for each in messages if counted_up_to < each.upper - 1 <= last_id)
         counted_up_to = max(counted_up_to, last_id)
         segments.append(
@@ -52,7 +52,7 @@ def read_storage(cursor: Any) -> Storage:
 
 
 def find_unread(cursor: Any, storage: Storage) -> list[Unread]:
-    """Where groups have not read all of what has expired."""
+    """Where groups have not read everything that has expired."""
     if not storage.expired_up_to:
         return []
     cursor.execute(load("retention/find_unread"), {"before": storage.expired_up_to})
@@ -68,7 +68,7 @@ def next_position(cursor: Any) -> int:
 
 
 def least_message_id(cursor: Any, position: int) -> int | None:
-    """The smallest id of a message whose entry is at a position or behind it."""
+    """The smallest id of a message whose entry is at a position or after it."""
     cursor.execute("SELECT min(message_id) FROM log_entry WHERE position >= %s", [position])
     row = cursor.fetchone()
     return row[0] if row else None

@@ -20,6 +20,7 @@ NUMBER = "SELECT outcome, events, topic_ids FROM pubsub_sequence_v1()"
 NUMBER_AND_REMEMBER = NUMBER.replace(
     " FROM", f", set_config('{MOVED_SETTING}', array_to_string(topic_ids, ','), false) FROM"
 )
+BEGIN_PASS = ("BEGIN ISOLATION LEVEL READ COMMITTED", "SET LOCAL statement_timeout = 0")
 REANCHOR = "SELECT pubsub_reanchor_v1()"
 
 
@@ -67,13 +68,14 @@ def in_read_committed(
     """Run a statement that returns one row, in a transaction of its own and in one round trip.
 
     `first` runs before it in the same transaction, `then` after the commit. Each statement inside the function needs a
-    snapshot of its own, whatever the database's default isolation is.
+    snapshot of its own, whatever the database's default isolation is. It is not under the site's `statement_timeout`: a
+    transaction is numbered as a whole, however large it is, and a pass that never ends in time would stop the log.
     """
     if connection.info.transaction_status != TransactionStatus.IDLE:
         # The function itself refuses a transaction of the wrong isolation.
         row = run(connection, [statement]).row()
     else:
-        steps = ["BEGIN ISOLATION LEVEL READ COMMITTED", first, statement, "COMMIT", then]
+        steps = [*BEGIN_PASS, first, statement, "COMMIT", then]
         try:
             row = run(connection, list(filter(None, steps))).row(-3 if then else -2)
         except FailedBehindCommit as error:

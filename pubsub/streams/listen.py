@@ -35,8 +35,8 @@ def listen(
 ) -> Listener:
     """Reads topics, given by name or pattern, for as long as you iterate over the listener that it returns.
 
-    In asynchronous code, ``async for``; else ``for``, or ``get(timeout=…)``. Nothing is kept about a listener: the next
-    one begins anew. Leaving the ``with`` block ends it; so does dropping the last reference.
+    Use ``async for`` in asynchronous code, otherwise ``for`` or ``get(timeout=…)``. Nothing about a listener is stored:
+    the next one starts from scratch. It closes at the end of the ``with`` block, or when its last reference is gone.
 
     ::
 
@@ -44,16 +44,16 @@ def listen(
             async for event in events:
                 print(event.topic, event.offset, event.payload)
 
-    - ``start``: ``"latest"``, what is numbered after it was opened; ``"earliest"``, the oldest event that is still
-      there; or an offset of the one topic, whose event is the first. It is open when ``with`` has been entered, or the
-      first event has come. If events after the offset have been dropped, it raises
+    - ``start``: ``"latest"``, events numbered after it was opened; ``"earliest"``, from the oldest event still stored;
+      or an offset of the one topic, whose event is the first. The listener is open once ``with`` has been entered, or
+      the first event has arrived. If events after the offset have been dropped, it raises
       :class:`~pubsub.errors.CannotResume`.
     - ``buffer``: how many events it keeps in memory, at most.
     - ``overflow``: what happens to the next event when the buffer is full. ``"catch_up"``: it is read again from the
       log when there is room, so that nothing is lost however slow the loop is; ``"drop_oldest"``: the oldest event in
       the buffer is dropped, and counted in ``dropped``.
 
-    Events that are directed to one group are not for listeners. ``event.group`` is empty.
+    Listeners do not get events that are addressed to one group. ``event.group`` is empty.
 
     >>> with listen("default") as events:
     ...     events.get(timeout=0.01)

@@ -26,7 +26,7 @@ Overflow = Literal["catch_up", "drop_oldest"]
 
 class Item(NamedTuple):
     position: int
-    """In the log of all topics. What follows begins one further."""
+    """In the log of all topics. The next event is at a higher position."""
     event: Event
 
 
@@ -34,7 +34,7 @@ Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
 class Reader(Protocol):
-    """What a listener needs of the thread that reads for it."""
+    """What a listener needs from the thread that reads for it."""
 
     reached: Tip | None
 
@@ -61,11 +61,11 @@ class Listener:
         self.interest = interest
         self.start = start
         self.position = 0
-        """Every event of interest before it has been given. Kept while the listener is behind."""
+        """The listener has got every event of interest before this. Only kept while it is behind."""
         self.buffer = buffer
         self.overflow = overflow
         self.dropped = 0
-        """How many events it has dropped because its buffer was full; with `overflow="drop_oldest"` only."""
+        """How many events it has dropped because its buffer was full, with `overflow="drop_oldest"`."""
         self.opened_at: Tip | None = None
         """The tip when it was opened."""
         self.closed = False
@@ -80,7 +80,7 @@ class Listener:
     # For the code that iterates
 
     def get(self, timeout: float | None = None) -> Event | None:
-        """The next event; None if none came within so many seconds, or if it is closed."""
+        """The next event; None if there is none within this many seconds, or if the listener is closed."""
         item = self.get_item(timeout)
         return item.event if item else None
 
@@ -97,7 +97,7 @@ class Listener:
         return self._take()
 
     def close(self) -> None:
-        """Ends it. Code that waits for an event gets None, and a loop ends."""
+        """Closes the listener. Code that waits for an event gets None, and a loop ends."""
         with self._changed:
             self.closed = True
             self._items.clear()
@@ -146,7 +146,7 @@ class Listener:
 
     @property
     def passed(self) -> Tip | None:
-        """A tip up to which it has been given every event of interest; None if that cannot be said now."""
+        """A tip up to which it has got every event of interest; None if that is unknown at the moment."""
         reached = self._reader.reached  # first: what was given later is behind it
         return None if self.behind or self._items else reached
 
@@ -201,8 +201,8 @@ class Listener:
             self._changed.notify_all()
 
     def give(self, item: Item, waiters: list[Waiter]) -> bool:
-        """Puts an event into the buffer, and adds to `waiters` what has waited for it. Returns False if the buffer is
-        full: then the listener continues from this event later."""
+        """Puts an event into the buffer, and adds to `waiters` those who wait for one. Returns False if the buffer is
+        full; the listener then continues from this event later."""
         with self._changed:
             if self.closed or (self.behind and item.position < self.position):
                 return True
@@ -226,7 +226,7 @@ class Listener:
 
 
 def wake(waiters: Sequence[Waiter]) -> None:
-    """Ends waits in event loops, with one call to each loop."""
+    """Ends waiting in event loops, with one call per loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for loop, future in waiters:
         by_loop.setdefault(loop, []).append(future)

@@ -1,8 +1,8 @@
 """The thread that reads the log for all listeners of a process, and evaluates each distinct filter once.
 
-It reads by position, woken when something was numbered, or by polling; where no sequencer runs, it numbers by itself.
-Listeners are *current*, and share its position, or *behind*, because they begin in the past or were full. Those behind
-catch up in between, many at a time, by reads of bounded size.
+It reads by position, when it is woken because events were numbered, or by polling. If no sequencer runs, it numbers
+events itself. Listeners are either *current*, and share its position, or *behind*, because they began in the past or
+their buffers were full. Those behind catch up in between, many at a time, by reads of bounded size.
 """
 
 import threading
@@ -37,18 +37,18 @@ class LogReaderThread(ListeningPart):
     when_failing = "listeners get no events"
 
     def __init__(self, using: str, may_end: Callable[["LogReaderThread"], bool]) -> None:
-        """`may_end` is asked before each step: once it returns True, no listener is added any more."""
+        """`may_end` is called before each step: once it returns True, no more listeners are added."""
         super().__init__(using, retry_s=conf().wait_period_ms / 1000)
         self.reached: Tip | None = None
-        """The last tip up to which all current listeners have been given their events."""
+        """The last tip up to which all current listeners have got their events."""
         self.statements = 0
-        """How many it has read the log by: what all its listeners cost."""
+        """The number of statements that have read the log: what all its listeners cost."""
         self._may_end = may_end
         self._listeners: WeakSet[Listener] = WeakSet()
         self._newcomers: list[Listener] = []
         self._gone: list[Listener] = []
         self._lock = threading.Lock()
-        # From here on this thread's alone.
+        # The rest is used by this thread only.
         self._current: dict[Interest, WeakSet[Listener]] = {}
         self._behind: WeakSet[Listener] = WeakSet()
         self._position: int | None = None
@@ -90,7 +90,7 @@ class LogReaderThread(ListeningPart):
         self._own_pass_at = 0
 
     def step(self) -> float | None:
-        """Read on for all listeners. What fails for good is raised in their code; all else is waited for."""
+        """Reads on for all listeners. A permanent error is raised in their code; a transient one is waited out."""
         if self._may_end(self):
             return None
         try:
@@ -136,12 +136,12 @@ class LogReaderThread(ListeningPart):
         wake(listener.take_waiters())
 
     def _read_on(self) -> bool:
-        """Reads for the current listeners, and for some behind. Returns whether there is more to read at once."""
+        """Reads for the current listeners, and for some of those behind. Returns whether there is more to read now."""
         tip = self._scanner.tip()
         if self._position is None:
             self._position = tip.position
         if tip.position < self._position:
-            raise CannotResume("The log is shorter than it was: the database has been put back to an older state.")
+            raise CannotResume("The log is shorter than before: the database has been restored to an older state.")
         self._admit(tip)
         until = min(tip.position, self._position + self._read_size.positions)
         if until > self._position:
@@ -157,7 +157,7 @@ class LogReaderThread(ListeningPart):
         return has_read or self._position < tip.position
 
     def _admit(self, tip: Tip) -> None:
-        """Lets in the listeners that have come, and forgets those that have gone."""
+        """Adds new listeners, and removes closed ones."""
         with self._lock:
             newcomers, self._newcomers = self._newcomers, []
             gone, self._gone = self._gone, []
@@ -176,7 +176,7 @@ class LogReaderThread(ListeningPart):
             del self._current[interest]
 
     def _catch_up(self, tip: Tip, shared: int) -> bool:
-        """Reads once for the listener furthest behind, and for all that are near it. Returns whether there was one."""
+        """Reads once for the listener furthest behind, and for all near it. Returns whether there was one."""
         for listener in [one for one in self._behind if one.position == shared]:
             self._make_current(listener)
         behind = [one for one in self._behind if one.position < shared and one.has_room]
@@ -246,7 +246,7 @@ def _start_of(listener: Listener, scanner: Scanner, tip: Tip) -> int:
         ((position,),) = scanner.fetch(load("streams/find_position"), {"topic_id": number, "c_offset": start})
     if position is None or position < oldest:
         raise CannotResume(
-            f"The log of {', '.join(topics)} cannot be read from there: what followed has been dropped, or has never "
-            f'been. Begin anew, with "earliest" or "latest".'
+            f"The log of {', '.join(topics)} cannot be read from there: the events have been dropped, or never "
+            f'existed. Start again, at "earliest" or "latest".'
         )
     return position

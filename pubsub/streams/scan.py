@@ -1,4 +1,4 @@
-"""Scanning the log of several topics by position, for many filters at once: each is evaluated once for each event."""
+"""Scanning the log of several topics by position, for many filters at once: each is evaluated once per event."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ class ReadSize:
         self.positions = ROWS
 
     def adapt(self, matches: int) -> None:
-        """Takes into account how many events the last statement has returned."""
+        """Adapts to the number of events that the last statement returned."""
         if matches >= ROWS:
             self.positions = max(ROWS, self.positions // 2)
         elif matches < ROWS // 4:
@@ -69,7 +69,7 @@ class ReadSize:
 
 
 class Scanner:
-    """Reads on a connection of psycopg's, in autocommit mode."""
+    """Reads on a psycopg connection in autocommit mode."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.connection = connection
@@ -113,7 +113,7 @@ class Scanner:
         return [found[position] for position in sorted(found) if position < until], until
 
     def _compose(self, interests: Sequence[Interest], tip: Tip) -> "Composed":
-        """The same interests are read for again and again."""
+        """Cached, because the same interests are read again and again."""
         if self._topics != tip.topics or len(self._composed) > 1000:
             self._topics = tip.topics
             self._composed.clear()
@@ -137,7 +137,7 @@ Composed = tuple[str, dict[str, Any]]
 
 
 def _compose(interests: Sequence[Interest], tip: Tip) -> Composed:
-    """The statement that reads for these interests; empty if they include no topic. Its text is made of our pieces."""
+    """The statement that reads for these interests; empty if they include no topic. Only our own text becomes SQL."""
     included = [
         sorted(number for number, name in tip.topics.items() if interest.includes(name)) for interest in interests
     ]

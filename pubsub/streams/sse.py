@@ -1,7 +1,7 @@
 """Server-sent events: the log over HTTP, for browsers and for programs, closed unless a permission opens it.
 
-A stream ends after a while. The client comes back by itself with the id of the last event it received, and the stream
-continues exactly behind that event, from the log.
+A stream ends after a while. The client then reconnects with the id of the last event it received, and the stream
+continues right after that event, from the log.
 """
 
 import inspect
@@ -33,13 +33,13 @@ from .scan import Tip
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 100
-"""How many events are written in one piece, if they are there already."""
+"""At most this many events are sent in one piece, if they are already there."""
 
 RETRY_AFTER_S = 30
-"""After how many seconds a client that there was no room for may come again."""
+"""Seconds after which a refused client may try again."""
 
 _open: WeakSet[Listener] = WeakSet()
-"""What this process streams from. Weak, because a response that is thrown away before it has begun is never closed."""
+"""The open streams of this process. Weak, because a response that is discarded before it begins is never closed."""
 
 _encode = DjangoJSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -54,13 +54,13 @@ class EventStream(View):
         path("events/", EventStream.as_view(topics=["orders.*"], permission=may_follow))
 
     ``permission`` is called with the request (a coroutine function is awaited; any other runs in a thread, so that it
-    may ask the database). True opens the stream; a mapping opens it for the events that this filter lets pass;
-    anything else, or no permission at all, is answered by 403. Events directed to one group are never sent.
+    may query the database). True opens the stream; a mapping opens it for the events that match this filter; anything
+    else, or no permission at all, is answered with 403. Events addressed to one group are never sent.
 
-    A client may ask for less by ``?topic=…``, which may be repeated, and by ``?where=…``, a filter as JSON. It begins
-    with what is published from now on, or where ``?start=…`` says: ``earliest``, or an offset. ``Last-Event-ID``,
-    which browsers send when they come back, goes before that; if what followed has been dropped the answer is 204,
-    which tells them not to come again. If the process serves ``PUBSUB["max_streams"]`` already, it is 503.
+    A client narrows it down by ``?topic=…``, which may be repeated, and by ``?where=…``, a filter as JSON. The stream
+    begins with new events, or where ``?start=…`` says: ``earliest``, or an offset. ``Last-Event-ID``, which browsers
+    send when they reconnect, takes precedence. If the events after it have been dropped, the answer is 204, which stops
+    browsers from reconnecting. If the process already serves ``PUBSUB["max_streams"]`` streams, the answer is 503.
 
     >>> EventStream.as_view(topics=["orders.*"], max_events=100).view_class.__name__
     'EventStream'
@@ -69,18 +69,18 @@ class EventStream(View):
     http_method_names = ["get", "options"]
 
     topics: Sequence[str] | str = ()
-    """By name or pattern. A keyword argument ``topic`` in the URL chooses one, of these if there are any."""
+    """Names or patterns. A keyword argument ``topic`` in the URL selects one, of these if any are given."""
     permission: Permission | None = None
     max_events = 10_000
-    """After so many events a stream ends, and the client comes back."""
+    """After this many events a stream ends, and the client reconnects."""
     max_age_s: float = 600
-    """After so many seconds as well."""
+    """The same after this many seconds."""
     heartbeat_s: float = 15
-    """After so many seconds of silence it says that it is alive."""
+    """After this many seconds without events, a comment is sent."""
     retry_ms = 1000
-    """After how many milliseconds the client is to come back."""
+    """Milliseconds after which the client reconnects."""
     buffer = 100
-    """Events kept in memory for a client that reads slowly; those after them are read again from the log."""
+    """Events held in memory for a slow client; later ones are read from the log when there is room."""
     using: str | None = None
 
     async def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -94,8 +94,8 @@ class EventStream(View):
                 "a thread of this WSGI server for as long as it lasts.",
             )
         if len(_open) >= conf().max_streams:
-            logger.warning("a stream of events is refused: %d are open, as PUBSUB['max_streams'] allows", len(_open))
-            busy = _plain(HTTPStatus.SERVICE_UNAVAILABLE, "There are as many streams as are served; come again later.")
+            logger.warning("refused a stream: %d are open, the limit of PUBSUB['max_streams']", len(_open))
+            busy = _plain(HTTPStatus.SERVICE_UNAVAILABLE, "Too many streams are open. Try again later.")
             busy["Retry-After"] = str(RETRY_AFTER_S)
             return busy
         try:
@@ -131,7 +131,7 @@ class EventStream(View):
         if not own:
             return [check_name(name) for name in asked]
         for name in asked:
-            # A star in what is asked for is matched by one in what there is, and by nothing else.
+            # A star in a requested name is only matched by a star in a pattern of the view.
             if not any(matches(pattern, name) for pattern in own):
                 raise UnknownTopic(f"There is no topic {name!r} here; there are: {', '.join(own)}.")
         return asked
@@ -143,7 +143,7 @@ class EventStream(View):
         try:
             yield f"retry: {self.retry_ms}\n\n"
             if listener.start == "latest" and listener.opened_at:
-                # A client that is cut off before the first event continues from here as well.
+                # So that a client that is cut off before the first event can resume from here.
                 position = listener.opened_at.position
                 yield f"id: {stream_id.at(listener.opened_at)}\n\n"
             while left > 0 and time.monotonic() < end:
@@ -151,7 +151,7 @@ class EventStream(View):
                 if item is None:
                     tip = listener.passed
                     if tip and tip.position > position:
-                        # Where nothing has come for long, the next stream need not read all that again.
+                        # If there were no events for long, the next stream need not read that part again.
                         position = tip.position
                         yield f"id: {stream_id.at(tip)}\n"
                     yield ": alive\n\n"
@@ -164,15 +164,15 @@ class EventStream(View):
                 left -= len(parts)
                 yield "".join(parts)
         except (PubSubError, psycopg.Error) as error:
-            # The client comes back, and gets an answer that says what is wrong: that takes a stream not yet begun.
-            logger.warning("a stream of events ends: %s", error)
+            # The client reconnects and gets an answer that says what is wrong: this stream's answer has already begun.
+            logger.warning("a stream of events ended: %s", error)
         finally:
             _open.discard(listener)
             listener.close()
 
 
 class StreamId:
-    """The id of an event in a stream, as text: the offset in the one topic, or the position in the log of all."""
+    """The id of an event in a stream, as text: the offset in a single topic, or the position in the log of several."""
 
     def __init__(self, topics: Sequence[str]) -> None:
         self.topic = None if len(topics) > 1 or is_pattern(topics[0]) else topics[0]
@@ -203,7 +203,7 @@ def _start(request: HttpRequest, topics: Sequence[str]) -> Start:
 
 
 def _where(request: HttpRequest, allowed: Mapping[str, Any] | bool) -> Mapping[str, Any]:
-    """The filter that the client asks for, within the one that it is limited to."""
+    """The filter that the client asks for, combined with the one that it is limited to."""
     try:
         asked = json.loads(request.GET.get("where") or "{}")
     except (ValueError, RecursionError) as error:

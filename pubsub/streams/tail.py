@@ -1,6 +1,6 @@
-"""Following a topic without being a group: nothing is locked, moved or kept back.
+"""Following a topic without being a group: nothing is locked, moved or held back.
 
-A reader that comes back continues from the offset where it stopped. A notification only saves waiting: polling alone is
+A reader that returns continues from the offset where it stopped. Notifications only make it faster: polling alone is
 enough.
 """
 
@@ -30,10 +30,10 @@ from pubsub.topics.registry import topic_id
 logger = logging.getLogger(__name__)
 
 PAGE = 1000
-"""Entries read by one statement, whether they match or not."""
+"""Entries that one statement reads, whether they match or not."""
 
 LOOK_UP_S = 0.2
-"""How often a reader that waits sees whether it has been stopped."""
+"""How often a waiting reader checks whether it has been stopped."""
 
 MAY_NOT_WRITE = ("42501", "25006")
 
@@ -51,7 +51,7 @@ class Tail:
     start: str | int | dt.datetime = "latest"
     """"earliest", "latest", an offset, or a time."""
     last: int = 0
-    """Begin so many offsets before the start."""
+    """Begin this many offsets before the start."""
     types: Sequence[str] = ()
     keys: Sequence[str] = ()
     follow: bool = True
@@ -59,9 +59,9 @@ class Tail:
     listen: bool = True
     wait_period_s: float = 1.0
     next_offset: int = field(default=0, init=False)
-    """Where to go on."""
+    """The offset to continue from."""
     gone: tuple[int, int] | None = field(default=None, init=False)
-    """The first and last of the offsets asked for that retention has dropped; None if there are none."""
+    """The first and last of the requested offsets that retention has dropped; None if there are none."""
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
     _numbers: bool = field(default=True, init=False)
 
@@ -86,7 +86,7 @@ class Tail:
                 except (OperationalError, InterfaceError) as error:
                     if not self.follow:
                         raise
-                    logger.warning("lost the database (%s); trying again", error)
+                    logger.warning("lost the connection to the database (%s); retrying", error)
                     connections[self.using].close()
                     self._stopping.wait(self.wait_period_s)
 
@@ -116,7 +116,7 @@ class Tail:
         return int(oldest), int(tip)
 
     def _read(self, number: int) -> Iterator[tuple[Event, str | None]]:
-        """All that there is now. The next offset moves on with each event, so that stopping in between loses none."""
+        """All events up to the tip. The next offset moves with each event, so stopping in between loses none."""
         _, tip = self._ends(number)
         while self.next_offset <= tip and not self._stopping.is_set():
             last = min(tip, self.next_offset + PAGE - 1)
@@ -139,7 +139,7 @@ class Tail:
             self.next_offset = last + 1
 
     def _number_what_is_new(self) -> None:
-        """Without a consumer, nothing else would; a role that may only read leaves it to others."""
+        """If no consumer runs, nothing else would. A read-only role leaves it to others."""
         if not self._numbers:
             return
         try:
@@ -156,12 +156,12 @@ class Tail:
                 return None
             follow(connection, MOVED_CHANNEL)
         except psycopg.Error as error:
-            logger.warning("cannot listen (%s): polling", error)
+            logger.warning("cannot listen (%s); polling instead", error)
             return None
         return connection
 
     def _wait(self, waiting: psycopg.Connection[Any] | None) -> psycopg.Connection[Any] | None:
-        """Until something has moved, or the period is over. Returns the connection while it works."""
+        """Waits until events were numbered, or the period is over. Returns the connection while it works."""
         until = time.monotonic() + self.wait_period_s
         while not self._stopping.is_set() and (left := until - time.monotonic()) > 0:
             if waiting is None:
@@ -171,6 +171,6 @@ class Tail:
                 if any(True for _ in waiting.notifies(timeout=min(left, LOOK_UP_S), stop_after=1)):
                     break
             except psycopg.Error as error:
-                logger.warning("lost the connection that listens (%s): polling from now on", error)
+                logger.warning("lost the listening connection (%s); polling from now on", error)
                 waiting = None
         return waiting

@@ -1,7 +1,7 @@
 """Topics by name: looked up once, rejected with a suggestion, created where that is the policy."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from django.db import connections
@@ -17,7 +17,6 @@ from pubsub.topic_options import checked, column_of
 
 from .names import check_name
 
-_ids: dict[tuple[str, str], int] = {}
 _open: dict[tuple[str, str], tuple[int, float]] = {}
 """Topics that accept events, and until when this process relies on that."""
 
@@ -29,16 +28,26 @@ SUBSCRIBED_FOR_S = 1
 
 
 def topic_id(name: str, using: str, *, make: bool = True) -> int:
-    """The number of a topic. Numbers are never reused, so a process asks the database once.
+    """The number of a topic. It is not remembered: a topic may be removed, and another one get its name.
 
     A topic that does not exist is created where that is the policy, unless the caller only reads (`make=False`).
     """
-    found = _ids.get((using, name))
-    if found is None:
-        found, for_good = _look_up(name, using, make)
-        if for_good:
-            _ids[using, name] = found
-    return found
+    check_name(name)
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT id FROM outbox_topics WHERE name = %s", [name])
+        row = cursor.fetchone()
+    if row:
+        return int(row[0])
+    if make and conf().unknown_topic == "create":
+        return _create_beside(name, using)
+    raise no_such_topic(name, using)
+
+
+def topic_ids(names: Collection[str], using: str) -> dict[str, int]:
+    """The numbers of those of these topics that exist."""
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT name, id FROM outbox_topics WHERE name = ANY (%s)", [list(names)])
+        return dict(cursor.fetchall())
 
 
 def topic_to_publish_to(name: str, using: str) -> int:
@@ -57,7 +66,6 @@ def topic_to_publish_to(name: str, using: str) -> int:
         cursor.execute(load("topics/find_topic_to_publish_to"), {"name": name})
         row = cursor.fetchone()
     if row is None:
-        _ids.pop((using, name), None)  # it has been removed
         return topic_id(name, using)  # creates it, or raises with the names that exist
     number, for_good, guarded, refuses = row
     if refuses:
@@ -74,7 +82,6 @@ def topic_to_publish_to(name: str, using: str) -> int:
 
 
 def forget_ids(**kwargs: Any) -> None:
-    _ids.clear()
     _open.clear()
 
 
@@ -84,20 +91,6 @@ def _can_be_asked_for(name: Any) -> bool:
         return isinstance(name, str) and "\x00" not in name and bool(name.encode())
     except UnicodeEncodeError:
         return False
-
-
-def _look_up(name: str, using: str, make: bool) -> tuple[int, bool]:
-    """The number, and whether it will stay: a topic created in the open transaction may be rolled back."""
-    check_name(name)
-    with connections[using].cursor() as cursor:
-        # now() is the time at which the open transaction began: what it has created itself is not older.
-        cursor.execute("SELECT id, created_at < now() FROM outbox_topics WHERE name = %s", [name])
-        row = cursor.fetchone()
-        if row:
-            return int(row[0]), bool(row[1])
-    if make and conf().unknown_topic == "create":
-        return _create_beside(name, using), True
-    raise no_such_topic(name, using)
 
 
 def no_such_topic(name: str, using: str) -> UnknownTopic:

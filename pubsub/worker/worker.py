@@ -29,6 +29,7 @@ from pubsub.signals import batch_handled, tell
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.register import of_topics, register_subscription
 from pubsub.subscriptions.task import PartitionKey
+from pubsub.topics.registry import topic_ids
 
 from .in_hand import LONGEST_BACKOFF_S, InHand
 from .leader import Leader
@@ -73,6 +74,8 @@ class Worker:
         self.declared = list(declarations)
         self.declarations: dict[tuple[str, str], Declaration] = {}
         """What is declared, for each topic that a pattern means at present."""
+        self._topic_ids: dict[str, int] = {}
+        """The numbers of these topics."""
         self.using = using
         self.partitions = list(partitions) if partitions else None
         self.batch_size = batch_size or conf().batch_size
@@ -196,14 +199,17 @@ class Worker:
 
     def _register(self, *, again: bool = False) -> None:
         declarations = of_topics(self.declared, self.using)
+        numbers = topic_ids({declared.topic for declared in declarations}, self.using)
         if again:
-            # What a pattern means by now has been made while this worked, and is read from its beginning.
+            # A topic that was made while this worked, perhaps in place of one that was removed, is read from its
+            # beginning.
             declarations = [
-                replace(declared, start="earliest")
-                if declared.pattern and declared.key not in self.declarations
-                else declared
+                declared
+                if self._topic_ids.get(declared.topic) == numbers.get(declared.topic)
+                else replace(declared, start="earliest")
                 for declared in declarations
             ]
+        self._topic_ids = numbers
         for declared in declarations:
             try:
                 register_subscription(declared, using=self.using)

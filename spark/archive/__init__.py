@@ -3,8 +3,8 @@
     DIR/topic=orders.events/date=2030-01-31/<first>-<last>-<run>-<n>.parquet
     DIR/topic=orders.events/_manifest/<first>-<last>.json
 
-A range is archived when its manifest is there: it is written last, and by renaming. Whatever no manifest names was left
-by a run that was killed, and goes with the next one.
+A range is archived once its manifest exists, which is written last, by renaming. Files that no manifest names were left
+by a run that was killed, and the next run removes them.
 """
 
 from .manifest import Archive, Piece, PieceFile, TopicArchive

@@ -1,4 +1,4 @@
-"""Whether an archive is what its manifests say, and the same as the log where both have it."""
+"""Checks that an archive is what its manifests say, and equals the log where both have the same offsets."""
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ def compare(
     using: str = DEFAULT_DB_ALIAS,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[AuditProblem]:
-    """Goes through all files of these topics, and compares with the log what both have of these ranges.
+    """Checks all files of these topics, and compares them with the log where both have these ranges.
 
     >>> import tempfile
     >>> from pubsub.spark.ranges import log_range
@@ -40,7 +40,7 @@ def compare(
     for each in ranges:
         of_topic = archive.topic(each.topic)
         pieces = of_topic.pieces()
-        say(f"Looking through the archive of {each.topic}")
+        say(f"Checking the archive of {each.topic}")
         broken = list(_of_files(of_topic, pieces))
         found += [*_gaps(each.topic, pieces), *broken]
         bad = {(problem.first, problem.last) for problem in broken}

@@ -1,4 +1,4 @@
-"""A folder wherever Spark can write: on a disk, in HDFS, in an object store. All paths are relative to it."""
+"""A folder anywhere Spark can write: on a disk, in HDFS, in an object store. All paths are relative to it."""
 
 import os
 from collections.abc import Iterable
@@ -10,25 +10,25 @@ if TYPE_CHECKING:
 
 
 class Folder:
-    """Goes through Hadoop's file systems, as Spark itself does."""
+    """Uses Hadoop's file systems, as Spark itself does."""
 
     def __init__(self, session: "SparkSession", root: str) -> None:
-        # Spark would take a relative path from its own working directory.
+        # Spark would take a relative path as relative to its own working directory.
         self.root = root.rstrip("/") if "://" in root else f"file://{Path(root).absolute()}"
         self._java: Any = session._jvm
         configuration = session._jsc.hadoopConfiguration()
         self._files = self._path("").getFileSystem(configuration)
         self.is_local = self._files.getUri().getScheme() == "file"
         if self.is_local:
-            # Without the checksums beside each file that only Hadoop knows: the manifest has better ones.
+            # Without Hadoop's own checksum beside each file: the manifest has better ones.
             self._files = self._files.getRawFileSystem()
 
     def full(self, path: str) -> str:
-        """The path as Spark wants it."""
+        """The path in Spark's form."""
         return f"{self.root}/{path}" if path else self.root
 
     def files_below(self, path: str) -> list[str]:
-        """All files in it, however deep; none where it is not there."""
+        """All files in it, however deep; none if it does not exist."""
         if not self._files.exists(self._path(path)):
             return []
         found: list[str] = []
@@ -41,7 +41,7 @@ class Folder:
         return sorted(found)
 
     def folders_in(self, path: str) -> list[str]:
-        """The names of the folders right in it."""
+        """The names of the folders directly in it."""
         if not self._files.exists(self._path(path)):
             return []
         return sorted(
@@ -56,7 +56,7 @@ class Folder:
             stream.close()
 
     def write_text(self, path: str, text: str) -> None:
-        """All of it is there afterwards, also after a power cut, or nothing."""
+        """Afterwards all of it exists, even after a power cut, or nothing."""
         folder, _, name = path.rpartition("/")
         unfinished = f"{folder}/.{name}.unfinished"
         stream = self._files.create(self._path(unfinished), True)
@@ -89,7 +89,7 @@ class Folder:
             stream.close()
 
     def settle(self, paths: Iterable[str]) -> None:
-        """Make sure that files, and their names, are on the disk. Other file systems do so by themselves."""
+        """Make sure that files and their names are on disk. Other file systems do so by themselves."""
         if not self.is_local:
             return
         root = Path(self._path("").toUri().getPath())

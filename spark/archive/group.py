@@ -14,7 +14,7 @@ from pubsub.spark.errors import ArchiveBusy
 
 @contextmanager
 def alone(group: str, topic_id: int, using: str) -> Iterator[None]:
-    """Archiving of this topic for the group runs once at a time; raises :class:`ArchiveBusy` if it runs already."""
+    """Only one run at a time may archive this topic for the group; raises :class:`ArchiveBusy` if one already does."""
     with connections[using].cursor() as cursor, held_by_session(cursor, archiving(group, topic_id)) as is_alone:
         if not is_alone:
             raise ArchiveBusy(f'Another run is archiving for the group "{group}". Wait until it has finished.')
@@ -22,14 +22,14 @@ def alone(group: str, topic_id: int, using: str) -> Iterator[None]:
 
 
 def subscribe(group: str, topic_id: int, next_offset: int, using: str) -> None:
-    """Makes the subscription where there is none; raises :class:`ArchiveBusy` where it does not count."""
+    """Makes the subscription if there is none; raises :class:`ArchiveBusy` if it does not count for retention."""
     with read_committed(using) as cursor:
         move_group(cursor, group, {topic_id: next_offset}, subscribe=True)
     found = Subscription.objects.using(using).select_related("topic").get(topic_id=topic_id, group_id=group)
     if found.status != Status.ACTIVE:
         raise ArchiveBusy(
-            f'The group "{group}" on topic "{found.topic.name}" is {found.status}: what it has not archived '
-            f"{'waits' if found.status == Status.PAUSED else 'may be dropped'}. Let it go on with `manage.py "
+            f'The group "{group}" on topic "{found.topic.name}" is {found.status}: its unarchived events '
+            f"{'wait' if found.status == Status.PAUSED else 'may be dropped'}. Resume it with `manage.py "
             f"pubsub_group resume {group}`."
         )
 

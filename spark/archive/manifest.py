@@ -39,7 +39,7 @@ class Piece:
     first: int
     last: int
     last_event_id: str
-    """By which the log is recognised that goes on behind it."""
+    """By which the following log is recognised."""
     written_at: str
     files: Sequence[PieceFile]
 
@@ -64,12 +64,12 @@ class TopicArchive:
         self.path = f"topic={quote(topic, safe='')}"
 
     def every_piece(self) -> list[Piece]:
-        """All that have a manifest, also those that a larger one has replaced."""
+        """All that have a manifest, including those that a larger one has replaced."""
         names = [name for name in self.folder.files_below(f"{self.path}/_manifest") if _is_manifest(name)]
         return [_piece(name, self.folder.read_text(name)) for name in sorted(names)]
 
     def pieces(self) -> list[Piece]:
-        """Those that count, in order; one behind the other, unless a gap was allowed when they were written."""
+        """Those that count, in order and without gaps, unless a gap was allowed when they were written."""
         every = self.every_piece()
         kept = sorted((piece for piece in every if replacement(piece, every) is None), key=lambda piece: piece.first)
         for before, after in itertools.pairwise(kept):
@@ -77,12 +77,12 @@ class TopicArchive:
                 raise ArchiveBroken(
                     f"{self.folder.full(self.path)} has two manifests of the same offsets of topic "
                     f'"{self.topic}": {before.first} to {before.last}, and {after.first} to {after.last}. Only one of '
-                    f"them can be right: compare them with the log, and move the other one away."
+                    f"them can be right: compare them with the log, and remove the wrong one."
                 )
         return kept
 
     def publish(self, piece: Piece) -> None:
-        """From now on it is archived."""
+        """From now on the range is archived."""
         self.folder.write_text(self.manifest_path(piece), piece.as_json())
 
     def manifest_path(self, piece: Piece) -> str:
@@ -128,8 +128,8 @@ def _piece(path: str, text: str) -> Piece:
     try:
         given = json.loads(text)
         if given.pop("format") != FORMAT:
-            raise ArchiveBroken(f"{path} was written by a newer version of this package. Use that one.")
+            raise ArchiveBroken(f"{path} was written by a newer version of this package. Use that version.")
         files = [PieceFile(**file) for file in given.pop("files")]
         return Piece(**given, files=files)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArchiveBroken(f"{path} is no manifest ({error}). Restore it from a copy of the archive.") from error
+        raise ArchiveBroken(f"{path} is not a manifest ({error}). Restore it from a copy of the archive.") from error

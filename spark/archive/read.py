@@ -1,4 +1,4 @@
-"""Reading an archive, alone or with the live log behind it: one range, without a gap and without anything twice."""
+"""Reading an archive, alone or followed by the live log: one range, without gaps or duplicates."""
 
 import datetime as dt
 import itertools
@@ -39,7 +39,7 @@ def read_archive(
 ) -> "DataFrame":
     """A topic's events from an archive, without the database; the same columns as of ``read_log``.
 
-    What is asked for must be there, as with ``read_log``; raises :class:`RangeNotThere` where it is not.
+    As with ``read_log``, the whole range must be there; raises :class:`RangeNotThere` if it is not.
 
     >>> import tempfile
     >>> from pubsub.spark.session import build_session
@@ -53,9 +53,7 @@ def read_archive(
     lower, upper = first if start is None else start, last if end is None else end
     for offset in (lower, upper) if start is not None or end is not None else ():
         if not any(piece.first <= offset <= piece.last for piece in pieces):
-            raise RangeNotThere(
-                f'Of topic "{topic}" the archive holds offsets {first} to {last}, and {offset} is not there.'
-            )
+            raise RangeNotThere(f'Of topic "{topic}" the archive holds offsets {first} to {last}, but not {offset}.')
     wanted = [piece for piece in pieces if piece.last >= lower and piece.first <= upper]
     for before, after in itertools.pairwise(wanted):
         if after.first != before.last + 1 and (start is not None or end is not None):
@@ -79,7 +77,7 @@ def read_both(
     fetch_size: int | None = None,
     using: str = DEFAULT_DB_ALIAS,
 ) -> "DataFrame":
-    """What ``read_log(archive=…)`` does: the archive as far as it goes, then the live log.
+    """What ``read_log(archive=…)`` does: reads the archive as far as it goes, then the live log.
 
     >>> import tempfile
     >>> from pubsub.spark.session import build_session
@@ -122,7 +120,7 @@ def _bounds(pieces: Sequence[Piece], extent: Extent, start: int | None, end: int
 
 
 def _between(wanted: Sequence[Piece], extent: Extent, first: int, last: int) -> list[LogRange]:
-    """What the archive does not have, and the log must."""
+    """The ranges that the archive lacks, and the log must have."""
     missing, next_offset = [], first
     for piece in wanted:
         missing.append((next_offset, piece.first - 1))

@@ -1,7 +1,7 @@
-"""Replaying archived events to one group: history beyond retention, for one that comes late.
+"""Replaying archived events to one group: events beyond retention, for a group that is new.
 
-They are published anew at the end of the log, to that group only, in the order in which they once were. So everything
-that holds for events holds for these: order by key, dead letters, retries.
+They are published again at the end of the log, for that group only, in their original order. So they are like any other
+events: order by key, dead letters, retries.
 """
 
 import datetime as dt
@@ -45,21 +45,21 @@ class ReplayRequest:
 
     @property
     def name(self) -> str:
-        """By which an interrupted replay is recognised."""
+        """Identifies an interrupted replay."""
         text = json.dumps(asdict(self), default=str, sort_keys=True)
         return f"replay to {self.group} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replayed:
-    """How many events this run has published, and how many one before it that was interrupted."""
+    """How many events this run published, and how many an interrupted run before it."""
 
     events: int
     before: int
 
 
 def archived_events(session: "SparkSession", root: str, request: ReplayRequest) -> "DataFrame":
-    """The archived events, without those that were for another group only."""
+    """The archived events, without those addressed to another group."""
     from pyspark.sql import functions as f
 
     frame = read_archive(
@@ -80,14 +80,14 @@ def replay(
     reached: Callable[[int], None] = lambda events: None,
     using: str = DEFAULT_DB_ALIAS,
 ) -> Replayed:
-    """Publish the events to the group, each once: an interrupted replay goes on where it was.
+    """Publish the events to the group, each once: an interrupted replay continues where it was.
 
-    The archive's end at the first run is the end of all: where no ``end`` is given and the archive has grown since, a
-    further run publishes what has come. ``again`` begins anew.
+    Without ``end``, a replay ends where the archive ended at its first run; if the archive has grown since, a further
+    run publishes the new events. ``again`` starts from the beginning.
 
     >>> import tempfile
     >>> from pubsub.spark.session import build_session
-    >>> replay(build_session(), tempfile.mkdtemp(), ReplayRequest(topic="default", group="nobody"))
+    >>> replay(build_session(), tempfile.mkdtemp(), ReplayRequest(topic="default", group="missing"))
     Traceback (most recent call last):
     pubsub.errors.UnknownGroup: ...
     """
@@ -95,7 +95,7 @@ def replay(
     done = SinkBatch.objects.using(using).filter(sink=request.name)
     if again:
         done.delete()
-    # By offset, not by number: where the archive has been extended or merged meanwhile, nothing shifts.
+    # By offset, not by number: nothing shifts if the archive has been extended or merged in the meantime.
     last = max((number for (number,) in done.values_list("batch_id")), default=0)
     before = sum(events for (events,) in done.values_list("events"))
     frame = archived_events(session, root, request).filter(f"c_offset > {last}").orderBy("c_offset")
@@ -112,7 +112,7 @@ def replay(
 
 def _publish(rows: Sequence[Any], request: ReplayRequest, topic_id: int, using: str) -> None:
     with transaction.atomic(using=using):
-        # First of all: of two that replay the same at once, the second one fails here.
+        # First of all: if two runs replay the same events at once, the second one fails here.
         SinkBatch.objects.using(using).create(sink=request.name, batch_id=rows[-1].c_offset, events=len(rows))
         with connections[using].cursor() as cursor:
             cursor.execute(load("spark/republish"), _parameters(rows, topic_id, request.group))

@@ -1,8 +1,8 @@
 """Archiving: closed ranges of the log, each exactly once, even if a run is killed.
 
-Of each range first the files are written, into a folder of their own, and checked; then they get their names; then the
-manifest is written, from which moment on the range is archived; then the group moves, and retention may drop the
-range. What was killed in between is done again, or goes on, with the next run.
+For each range, first the files are written into a folder of their own and checked; then they get their names; then the
+manifest is written, and the range is archived; then the group's cursors move, and retention may drop the range. If a
+run is killed in between, the next run repeats or continues it.
 """
 
 import datetime as dt
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RANGE_SIZE = 1_000_000
-"""Events in one range, unless fewer are there."""
+"""Events in one range, if there are that many."""
 
 ROWS_OF_FILE = 500_000
 
 WRITING = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Events come about in the order of time, so few dates at a time: as many files are open, and nothing is sorted.
+    # Events are roughly in order of time, so few dates, and few files, are open at a time and nothing need be sorted.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
 }
 
@@ -42,25 +42,25 @@ OPTIONS = {
 }
 
 NEVER_TWICE = ("c_offset", "position", "event_id", "payload", "created_at")
-"""Columns in which a dictionary is work for nothing."""
+"""Columns for which a dictionary would be wasted work."""
 
 TOGETHER = 8
-"""So many small ranges are put together into one."""
+"""This many small ranges are merged into one."""
 
 REPLACED_STAY_S = 3600
-"""For those that are reading them."""
+"""For readers that are using them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Archived:
-    """What a run has done for a topic."""
+    """What a run did for a topic."""
 
     topic: str
     pieces: Sequence[Piece]
     merged: Sequence[Piece]
     first: int
     last: int
-    """Of all that is archived now."""
+    """Of everything that is now archived."""
 
 
 def archive_topic(
@@ -75,7 +75,7 @@ def archive_topic(
     reached: Callable[[str], None] = lambda step: None,
     using: str = DEFAULT_DB_ALIAS,
 ) -> Archived:
-    """Archives a topic up to its tip at this moment, and puts small ranges together.
+    """Archives a topic up to its current tip, and merges small ranges.
 
     ``reached`` is called at each step: staged, checked, named, published, moved, merged.
 
@@ -93,7 +93,7 @@ def archive_topic(
         there = writer.archive.pieces()
         next_offset = there[-1].last + 1 if there else extent.oldest
         groups.subscribe(group, extent.topic_id, next_offset, using)
-        # Only now, when retention waits for the group: the oldest offset stays.
+        # Only now: retention waits for the group, so the oldest offset stays.
         (extent,) = extents(topic, using)
         next_offset = _next(there, extent, allow_gap=allow_gap, using=using)
         groups.move_to(group, extent.topic_id, next_offset, using)
@@ -114,7 +114,7 @@ def archive_topic(
 
 
 def would_archive(session: "SparkSession", root: str, topic: str, *, range_size: int, using: str) -> list[LogRange]:
-    """The ranges that archiving would write at this moment."""
+    """The ranges that archiving would write now."""
     (extent,) = extents(topic, using)
     there = Archive(session, root).topic(topic).pieces()
     next_offset = _next(there, extent, allow_gap=True, using=using)
@@ -122,7 +122,7 @@ def would_archive(session: "SparkSession", root: str, topic: str, *, range_size:
 
 
 def _next(there: Sequence[Piece], extent: Extent, *, allow_gap: bool, using: str) -> int:
-    """Where to go on; raises where the log is not the one that was archived, or has a gap to it."""
+    """Where to continue; raises if the log is not the one that was archived, or begins after a gap."""
     if not there:
         return extent.oldest
     last = there[-1]
@@ -141,8 +141,8 @@ def _next(there: Sequence[Piece], extent: Extent, *, allow_gap: bool, using: str
     if last.last + 1 < extent.oldest and not allow_gap:
         raise RangeNotThere(
             f"The archive of {name} ends at offset {last.last}, and the log begins at {extent.oldest}: retention has "
-            f"dropped offsets {last.last + 1} to {extent.oldest - 1}, for the archive's group was not there, or did "
-            f"not count. --allow-gap goes on without them."
+            f"dropped offsets {last.last + 1} to {extent.oldest - 1}, because the archive's group did not exist or "
+            f"did not count. --allow-gap continues without them."
         )
     return max(last.last + 1, extent.oldest)
 
@@ -170,7 +170,7 @@ class Writer:
         return self._write(frame, piece.first, piece.last, str(_event_id_at(piece.topic_id, piece.last, using)))
 
     def merge(self, range_size: int, together: int) -> list[Piece]:
-        """Merge small neighbours, and leave the old files for a while to those that read them."""
+        """Merge small neighbours, and leave the old files for a while to their readers."""
         from pyspark.sql import functions as f
 
         from .read import read_pieces
@@ -187,7 +187,7 @@ class Writer:
         return merged
 
     def clean(self) -> None:
-        """Removes what was left by runs that were killed, and what has been replaced for long enough."""
+        """Removes files of killed runs, and files that were replaced long enough ago."""
         every = self.archive.every_piece()
         kept = []
         for piece in every:
@@ -235,7 +235,7 @@ class Writer:
                 self.session.conf.set(name, value)
 
     def _named(self, staging: str, first: int, last: int, last_event_id: str) -> Piece:
-        """Checks what was staged, and moves it to where it stays."""
+        """Checks the staged files, and gives them their final names."""
         from pyspark.sql import functions as f
 
         staged = self.session.read.parquet(self.folder.full(staging))
@@ -283,17 +283,17 @@ class Writer:
         if rows != count or total != count * (first + last) // 2 or len(names) != len(of_files):
             raise ArchiveBroken(
                 f'Offsets {first} to {last} of topic "{self.archive.topic}" are {count:,} events, but {rows:,} were '
-                f"read, or not those. Nothing was archived of them; `manage.py run_spark_job audit` finds out why."
+                f"read, or others. None was archived; `manage.py run_spark_job audit` finds out why."
             )
 
 
 def _name(path: str) -> str:
-    """The folder and the name: in one write, files of different dates may have the same name."""
+    """The folder and the name: files of different dates in one write may have the same name."""
     return "/".join(path.split("/")[-2:])
 
 
 def to_merge(pieces: Sequence[Piece], range_size: int, together: int) -> list[list[Piece]]:
-    """Neighbours that are worth being one range. One that outweighs all the others is not copied again for them.
+    """Neighbours that are worth merging. One that outweighs all the others is not copied again for them.
 
     >>> def of(*counts):
     ...     ends = [sum(counts[: n + 1]) for n in range(len(counts))]

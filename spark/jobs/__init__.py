@@ -1,4 +1,4 @@
-"""What Spark works out of the log, a file for each job; `manage.py run_spark_job NAME` runs them.
+"""What Spark does with the log, one file per job; `manage.py run_spark_job NAME` runs them.
 
 >>> sorted(jobs())[:3]
 ['archive', 'audit', 'dead_letters']
@@ -10,7 +10,7 @@ __all__ = ["JobRequest", "JobResult", "SparkJob", "jobs"]
 
 
 def jobs() -> dict[str, SparkJob]:
-    """All jobs by name. None of them needs Spark before it runs."""
+    """All jobs by name. No job needs Spark before it runs."""
     from . import archive, audit, dead_letters, funnel, latency, replay, report, skew, snapshot, throughput
 
     every = (throughput, latency, dead_letters, skew, funnel, audit, archive, replay, snapshot, report)

@@ -1,4 +1,4 @@
-"""Archiving as a job: the log to Parquet, and small files together."""
+"""Archiving as a job: writes the log to Parquet, and merges small files."""
 
 from argparse import ArgumentParser
 
@@ -22,10 +22,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--range-size", type=int, default=RANGE_SIZE, help=f"most events in one range (default: {RANGE_SIZE})"
     )
     parser.add_argument(
-        "--together", type=int, default=TOGETHER, help=f"so many small ranges become one (default: {TOGETHER})"
+        "--together", type=int, default=TOGETHER, help=f"this many small ranges become one (default: {TOGETHER})"
     )
     parser.add_argument(
-        "--allow-gap", action="store_true", help="go on where retention has dropped what was not archived"
+        "--allow-gap", action="store_true", help="continue even if retention has dropped unarchived events"
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would be archived, and do nothing")
 
@@ -34,7 +34,7 @@ def run(request: JobRequest) -> JobResult:
     options = request.options
     size, root = options.get("range_size", RANGE_SIZE), options.get("to")
     if not root:
-        raise InvalidRead("Name the folder to which the log is archived: --to DIR.")
+        raise InvalidRead("Name the folder to archive to: --to DIR.")
     rows: list[tuple[object, ...]] = []
     notes = []
     for topic in request.topics or [extent.topic for extent in extents(None, request.using)]:

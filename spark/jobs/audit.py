@@ -1,4 +1,4 @@
-"""Whether the log is what it promises to be: no gaps, nothing twice, in order, and the same as its archive."""
+"""Checks that the log is as promised: no gaps, no duplicates, in order, and the same as its archive."""
 
 from argparse import ArgumentParser
 from collections.abc import Iterable
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 CHUNK = 10_000
-"""Offsets that one task looks through at a time."""
+"""Offsets that one task checks at a time."""
 
 MOST_NAMED = 10_000
-"""Problems of one kind that are named, each with its offsets."""
+"""At most this many problems of one kind are listed, each with its offsets."""
 
 SCHEMA = "topic string, problem string, detail string, first bigint, last bigint, offsets bigint"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--archive", metavar="DIR", help="an archive of the log, to be compared with it")
+    parser.add_argument("--archive", metavar="DIR", help="an archive of the log to compare with it")
 
 
 def run(request: JobRequest) -> JobResult:
     known = extents(request.topics or None, request.using)
     ranges = [extent.range(request.start, request.end) for extent in known]
-    request.say("Looking through the log")
+    request.say("Checking the log")
     problems = [*_of_entries(request, ranges), *_of_cursors(request, known)]
     if archive := request.options.get("archive"):
         from pubsub.spark.archive.audit import compare
 
         problems += compare(request.session, archive, ranges, using=request.using, say=request.say)
-    # What retention has dropped meanwhile is no gap.
+    # What retention has dropped in the meantime is not a gap.
     oldest = {extent.topic: extent.oldest for extent in extents([each.topic for each in ranges], request.using)}
     problems = sorted({found for found in problems if found.problem != "gap" or found.last >= oldest[found.topic]})
     rows = [
@@ -125,7 +125,7 @@ def _first_ones(frame: "DataFrame") -> Iterable[Any]:
 
 
 def _of_cursors(request: JobRequest, known: list[Extent]) -> Iterable[AuditProblem]:
-    """No group can have passed what is not there."""
+    """No group can have passed an event that does not exist."""
     for row in read_cursors(request.session, using=request.using).filter("next_offset > tip + 1").collect():
         if row.topic in {extent.topic for extent in known}:
             yield AuditProblem(
@@ -139,7 +139,7 @@ def _of_cursors(request: JobRequest, known: list[Extent]) -> Iterable[AuditProbl
 
 JOB = SparkJob(
     name="audit",
-    help="gaps, duplicates, order, lost messages, cursors beyond the tip; archive against log",
+    help="gaps, duplicates, wrong order, lost events, cursors beyond the tip; archive compared with log",
     run=run,
     add_arguments=add_arguments,
     by_offset=True,

@@ -1,4 +1,4 @@
-"""What failed: by group, handler, exception, key or time, with when it was first and last seen."""
+"""Failed events by group, handler, exception, key or time, and when each failure was first and last seen."""
 
 from argparse import ArgumentParser
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         choices=BY,
         default=list(USUAL),
         metavar="WHAT",
-        help=f"what to tell apart, of {', '.join(BY)} (default: {' '.join(USUAL)})",
+        help=f"what to group by, of {', '.join(BY)} (default: {' '.join(USUAL)})",
     )
 
 

@@ -1,4 +1,4 @@
-"""How keys get from one type of event to the next, and how long it takes them."""
+"""How keys get from one event type to the next, and how long they take."""
 
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--steps",
         nargs="+",
         metavar="TYPE",
-        help="types in the order that is expected; without it, each event of a key and the next one are a step",
+        help="types in the expected order; without it, each event of a key and the next one are a step",
     )
 
 
@@ -56,7 +56,7 @@ def _from_one_to_next(events: "DataFrame") -> "DataFrame":
 
 
 def _through(events: "DataFrame", steps: Sequence[str]) -> "DataFrame":
-    """A key has made a step with the first event of that type behind the one by which it made the step before."""
+    """A key makes a step with the first event of that type after the event of the step before."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
@@ -102,7 +102,7 @@ def _percentiles() -> list["Column"]:
 
 JOB = SparkJob(
     name="funnel",
-    help="how keys get from one type of event to the next, and how fast",
+    help="how keys get from one event type to the next, and how fast",
     run=run,
     add_arguments=add_arguments,
     by_offset=True,

@@ -1,4 +1,4 @@
-"""What a job is: a name, its options, and a function from what is asked to what was found."""
+"""What a job is: a name, its options, and a function from a request to a result."""
 
 import datetime as dt
 from argparse import ArgumentParser
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class JobRequest:
-    """One run of a job: on what, and with which options of its own."""
+    """One run of a job: what it reads, and its own options."""
 
     session: "SparkSession"
     using: str = DEFAULT_DB_ALIAS
@@ -27,12 +27,12 @@ class JobRequest:
     since: dt.datetime | None = None
     until: dt.datetime | None = None
     archive: str | None = None
-    """The folder of an archive that comes before the live log."""
+    """The folder of an archive to read before the live log."""
     options: Mapping[str, Any] = field(default_factory=dict)
     say: Callable[[str], None] = lambda text: None
 
     def log(self) -> "DataFrame":
-        """The events that were asked for."""
+        """The requested events."""
         topic: str | Sequence[str] | None = self.topics or None
         if len(self.topics) == 1:
             topic = self.topics[0]
@@ -50,34 +50,34 @@ class JobRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class JobResult:
-    """What a job has found out."""
+    """What a job found."""
 
     frame: "DataFrame"
-    """Its rows, in the order in which they are shown."""
+    """Its rows, in display order."""
     chart: str = ""
-    """The column that is worth a chart."""
+    """The column to chart."""
     notes: Sequence[str] = ()
     """What it means, in sentences."""
     parameters: Mapping[str, str] = field(default_factory=dict)
-    """What is saved along with what was asked."""
+    """What is saved along with the request."""
     problems: Sequence[str] = ()
-    """What is wrong. The command's exit code is 1 if there is anything."""
+    """What is wrong. If there is anything, the command's exit code is 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparkJob:
-    """Something that Spark can work out."""
+    """Something that Spark can do with the log."""
 
     name: str
     help: str
     run: Callable[[JobRequest], JobResult]
     add_arguments: Callable[[ArgumentParser], None] = lambda parser: None
     by_offset: bool = False
-    """Whether a range of offsets of one topic can be asked for."""
+    """Whether it takes a range of offsets of one topic."""
     by_time: bool = True
     from_archive: bool = False
     """Whether it can read an archive before the live log."""
     writes_page: bool = False
-    """Whether --output is a page that it writes by itself."""
+    """Whether --output is a page that it writes itself."""
     is_large: bool = False
-    """Whether its result is about as large as what it reads: it then goes to files, by many hands."""
+    """Whether its result is about as large as what it reads: many tasks then write it to files."""

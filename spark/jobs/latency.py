@@ -1,9 +1,9 @@
-"""From publishing until a group has passed the event, as far as the database knows.
+"""The time from publishing until a group has passed the event, as far as the database knows it.
 
-When an event was passed is not recorded: a cursor is one row that moves. What is recorded, every half minute or so, is
-how many events a group has passed (`outbox_samples`, kept for two days). The n-th event of a topic was then passed
-between the last moment at which fewer than n were, and the first at which n or more were, if the group takes a topic's
-partitions about alike. So each event's latency lies between two known numbers, and so do the percentiles.
+The time at which an event was passed is not recorded: a cursor is one row that moves. What is recorded, about every
+half minute, is how many events a group has passed (`outbox_samples`, kept for two days). The n-th event of a topic was
+passed between the last sample with fewer than n and the first with at least n, if the group reads all partitions at
+about the same pace. So each event's latency lies between two known numbers, and so do the percentiles.
 """
 
 import datetime as dt
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 BUCKET = 1000
-PRECISION = "at_least and at_most are as far apart as the two looks at a group between which it passed an event."
-TOO_EARLY = "No group has been seen to pass events yet: consumers look every half minute."
+PRECISION = "at_least and at_most are as far apart as the two samples between which a group passed an event."
+TOO_EARLY = "No group has passed events between two samples yet: there is one every half minute."
 PERCENTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
@@ -60,7 +60,7 @@ def run(request: JobRequest) -> JobResult:
 
 
 def _courses(request: JobRequest) -> "DataFrame":
-    """Which events each group passed between which two moments. It may have been moved back: the first time counts."""
+    """Which events each group passed between which two samples. If it was moved back, the first time counts."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 

@@ -1,4 +1,4 @@
-"""Reading the log by statements of a job's own, in the same closed ranges as the readers."""
+"""Reading the log with a job's own statements, in the same closed ranges as the readers."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

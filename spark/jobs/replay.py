@@ -15,9 +15,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--to-group", required=True, help="the group that gets the events; no other does")
     parser.add_argument("--key", action="append", help="only events of this key, or host; may be repeated")
     parser.add_argument("--type", action="append", help="only events of this type; may be repeated")
-    parser.add_argument(
-        "--again", action="store_true", help="also what was replayed to the group by this command before"
-    )
+    parser.add_argument("--again", action="store_true", help="also what this command has already replayed to the group")
     parser.add_argument("--dry-run", action="store_true", help="say what would be published, and publish nothing")
 
 
@@ -25,7 +23,7 @@ def run(request: JobRequest) -> JobResult:
     from pyspark.sql import functions as f
 
     if len(request.topics) != 1:
-        raise InvalidRead("A replay is of one topic: name it by --topic.")
+        raise InvalidRead("A replay reads one topic: name it with --topic.")
     options = request.options
     wanted = ReplayRequest(
         topic=request.topics[0],
@@ -56,15 +54,15 @@ def run(request: JobRequest) -> JobResult:
             reached=lambda events: request.say(f"{events:,} events published"),
             using=request.using,
         )
-        notes = [f"{done.events:,} events were published to {wanted.group}."]
+        notes = [f"{done.events:,} events were published to group {wanted.group}."]
         if done.before:
-            notes.append(f"{done.before:,} had been published before; --again would publish them once more.")
+            notes.append(f"{done.before:,} had already been published; --again publishes them once more.")
     return JobResult(frame=frame, chart="events", notes=notes)
 
 
 JOB = SparkJob(
     name="replay",
-    help="archived events to one group, anew",
+    help="publish archived events again, for one group",
     run=run,
     add_arguments=add_arguments,
     by_offset=True,

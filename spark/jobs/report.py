@@ -26,7 +26,7 @@ SCHEMA = "analysis string, problems bigint, rows bigint"
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--url", default="", help="where people will find the page, for the admin to link; http(s)://… or a path /…"
+        "--url", default="", help="the page's address, which the admin links to; http(s)://… or a path /…"
     )
 
 

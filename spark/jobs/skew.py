@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 TRIED = (1, 2, 4, 8, 16, 32, 64, 128)
 
 GOOD_ENOUGH = 1.25
-"""So many partitions are enough as bring the busiest one to no more than this times what is possible at all."""
+"""Partitions are enough if the busiest one has no more than this times the lowest possible share."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--keys", type=int, default=10, help="how many of the hottest keys to name (default: 10)")
+    parser.add_argument("--keys", type=int, default=10, help="how many of the hottest keys to list (default: 10)")
 
 
 def run(request: JobRequest) -> JobResult:
@@ -72,7 +72,7 @@ def _keys(per_key: "DataFrame", most: int) -> list[Any]:
 
 
 def _tried(per_key: "DataFrame", sizes: dict[str, int]) -> list[Any]:
-    """How many events the busiest partition would have had, had there been so many of them."""
+    """How many events the busiest partition would have had with this many partitions."""
     from pyspark.sql import functions as f
 
     numbers = sorted({*TRIED, *sizes.values()})
@@ -106,7 +106,7 @@ def _advice(topic: str, rows: Sequence[Any], now: int) -> str:
     else:
         text += "; more would not help."
     if hottest:
-        text += f" The hottest key has {hottest:.1%}, and the partition that has it no less.".replace("%", " %")
+        text += f" The hottest key has {hottest:.1%}, so its partition has at least that.".replace("%", " %")
     return text
 
 

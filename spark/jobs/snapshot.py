@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--gone", action="append", metavar="TYPE", help="keys whose latest event is of this type are left out"
+        "--gone", action="append", metavar="TYPE", help="leave out keys whose latest event is of this type"
     )
 
 
 def latest(events: "DataFrame", gone: Sequence[str] = ()) -> "DataFrame":
-    """The latest event of each topic and key; a host stands for the key where there is none. Others are left out.
+    """The latest event of each topic and key; an event without a key counts by its host, and is left out without one.
 
     >>> from pubsub.spark.readers import read_log
     >>> from pubsub.spark.session import build_session

@@ -23,7 +23,7 @@ MOST_ROWS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """What one job has found, as far as it is shown."""
+    """What one job found, as far as it is shown."""
 
     title: str
     about: str
@@ -37,10 +37,10 @@ class Section:
 
 
 def render(sections: Sequence[Section], about: str = "", made_at: dt.datetime | None = None) -> str:
-    """The page as a text. Whatever an event contains is escaped."""
+    """The page as text. Everything that events contain is escaped."""
     text = files("pubsub.spark").joinpath("report", "page.html").read_text(encoding="utf-8")
     moment = made_at or dt.datetime.now(dt.UTC)
-    # An engine of its own: the project's may be another one, or have no folder of ours.
+    # An engine of its own: the project may use another one, or not know our folder.
     return (
         Engine(autoescape=True)
         .from_string(text)
@@ -57,7 +57,7 @@ def render(sections: Sequence[Section], about: str = "", made_at: dt.datetime | 
 
 
 def _shown(section: Section) -> dict[str, Any]:
-    """A section as the page's template wants it: headings and cells, each with whether it is a number's."""
+    """A section for the page's template: headings and cells, each with whether it is a number."""
     numeric = numeric_columns(section.columns, section.rows)
     headings = [name.replace("_", " ") for name in section.columns]
     rows = [[as_text(value) for value in row] for row in section.rows]
@@ -69,7 +69,7 @@ def _shown(section: Section) -> dict[str, Any]:
 
 
 def drawing(job: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """The chart that suits a job's result; empty where there is nothing to draw.
+    """The chart that suits a job's result; empty if there is nothing to draw.
 
     >>> drawing("audit", [], [])
     ''

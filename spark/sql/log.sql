@@ -1,5 +1,5 @@
 -- The log for Spark's readers, which add the ranges of topic_id and c_offset that they want. As in outbox_log_v, but all
--- types are such that a filter means the same in Spark and in PostgreSQL, which works it out: uuid and jsonb as text,
+-- types are such that a filter means the same in Spark and in PostgreSQL, which evaluates it: uuid and jsonb as text,
 -- text compared by its bytes.
 SELECT entry.topic_id, message.id AS message_id, topic.name COLLATE "C" AS topic, entry.c_offset,
        entry.partition_id, entry.position,

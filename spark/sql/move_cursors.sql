@@ -1,5 +1,5 @@
--- Moves a group to an offset, in each partition that the topic has or has had: never back, and a cursor that is there
--- already is not written. The caller holds the sequencer's lock, so that all partitions mean the same moment.
+-- Moves a group to an offset, in each partition that the topic has or had: never back, and a cursor that is already there
+-- is not written. The caller holds the sequencer's lock, so that all partitions mean the same moment.
 INSERT INTO consumer_offsets AS present (group_id, topic_id, partition_id, next_offset, next_position, passed)
 SELECT %(group)s, topic.id, partition_id, there.next_offset, there.next_position, there.passed
 FROM outbox_topics AS topic

@@ -1,5 +1,5 @@
--- What decides on each event's partition, by the same hash as the sequencer's, so that other numbers of partitions can
--- be tried. Where neither key nor host is given, a transaction keeps together.
+-- What decides each event's partition, by the sequencer's own hash, so that other numbers of partitions can be tried.
+-- Without key and host, a transaction's events stay together.
 SELECT entry.topic_id, topic.name COLLATE "C" AS topic, entry.c_offset, entry.partition_id,
        coalesce(message.key, message.host_id) COLLATE "C" AS key,
        abs(hashtext(coalesce(message.key, message.host_id, message.transaction_id::text))::bigint) AS hash,

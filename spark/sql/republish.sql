@@ -1,5 +1,5 @@
--- Publishes archived events anew, to one group only, in the order given. They keep their ids, by which handlers know
--- what they have done already, and say where they come from.
+-- Publishes archived events again, for one group only, in the order given. They keep their ids, so that handlers recognise
+-- what they have already done, and say where they come from.
 INSERT INTO outbox_message_t (event_id, topic_id, type, key, host_id, user_id, to_group, payload, metadata)
 SELECT event_id, %(topic_id)s, type, key, host_id, user_id, %(group)s, payload::jsonb,
        metadata::jsonb || jsonb_build_object('replayed_from',

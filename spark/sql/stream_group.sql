@@ -1,4 +1,4 @@
--- The status of a stream's group, and the first offset that it has not passed in every partition.
+-- The status of a stream's group, and the first offset that it has not passed in all partitions.
 SELECT subscription.status, min(cursors.next_offset)
 FROM outbox_topic_subscriptions AS subscription
 LEFT JOIN consumer_offsets AS cursors USING (topic_id, group_id)

@@ -1,5 +1,5 @@
--- What a stream wants to know of its topics before it goes on, by one snapshot: what the log holds of each, and which
--- event comes right before the offset that the stream has reached. Null for a topic that does not exist.
+-- What a stream needs to know about its topics before it continues, in one snapshot: what the log holds of each, and which
+-- event comes right before the stream's next offset. Null for a topic that does not exist.
 SELECT wanted.topic, topic.id,
        coalesce((SELECT c_offset FROM log_entry WHERE topic_id = topic.id ORDER BY c_offset LIMIT 1),
                 counter.next_offset, 1),

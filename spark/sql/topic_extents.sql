@@ -1,5 +1,5 @@
--- What the log holds of each topic, all by one snapshot: its first and its last offset. Nothing is counted. An empty
--- topic, or one of which all has been retired, begins behind its end.
+-- What the log holds of each topic, all in one snapshot: its first and last offset. Nothing is counted. An empty topic, or
+-- one whose events have all been dropped, begins after its end.
 SELECT topic.id, topic.name, coalesce(oldest.c_offset, counter.next_offset, 1), coalesce(counter.next_offset - 1, 0),
        greatest(topic.total_partitions,
                 (SELECT max(partition_id) + 1 FROM log_partition_counter WHERE topic_id = topic.id))

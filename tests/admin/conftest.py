@@ -8,7 +8,7 @@ from django.contrib.auth.models import Permission, User
 
 @pytest.fixture
 def sign_in(client):
-    """Signs somebody in who has the given permissions, and no other."""
+    """Signs a user in who has only the given permissions."""
 
     def sign_in(*codenames):
         user = User.objects.create_user(f"user-{uuid.uuid4()}", is_staff=True)

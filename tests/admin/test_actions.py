@@ -122,7 +122,7 @@ def test_nothing_to_do_is_said_at_once(operator):
 
 @pytest.mark.parametrize("query", ["", "?state=dead"])
 @pytest.mark.parametrize(("before", "left"), [(3, 0), (1, 2)])
-def test_someone_else_was_first(operator, before, left, query):
+def test_someone_else_already_did_it(operator, before, left, query):
     letters = DeadLetterFactory.create_batch(3)
     asked = press(operator, "replay", letters, query)
     dead_letter_actions.replay([letter.pk for letter in letters[:before]], using="default")
@@ -150,13 +150,13 @@ def test_selecting_across_pages_keeps_the_filter_and_takes_nothing_that_came_lat
 
 
 @pytest.mark.parametrize("query", ["?attempts__gte=2", "?state__exact=dead", "?group_id=x"])
-def test_what_would_narrow_the_list_but_not_the_action_is_refused(operator, query):
+def test_a_filter_of_the_list_that_the_action_cannot_use_is_refused(operator, query):
     DeadLetterFactory()
     assert operator.get(reverse(LETTERS) + query).status_code == 400
     assert press(operator, "discard", [], query, select_across="1").status_code == 400
 
 
-def test_many_are_done_in_batches_with_progress(operator, monkeypatch):
+def test_many_are_processed_in_batches_with_progress(operator, monkeypatch):
     monkeypatch.setattr(actions, "AT_ONCE", 5)
     monkeypatch.setattr(actions, "SECONDS_OF_WORK", 0)
     monkeypatch.setattr(dead_letter_actions, "BATCH_SIZE", 4)
@@ -180,7 +180,7 @@ def test_many_are_done_in_batches_with_progress(operator, monkeypatch):
     assert [len(event.after["ids"]) for event in journal().order_by("pk")] == [4, 4, 2]
 
 
-def test_what_takes_too_long_to_count_is_not_begun(operator, monkeypatch):
+def test_an_action_that_takes_too_long_to_count_is_not_started(operator, monkeypatch):
     monkeypatch.setattr(actions, "COUNTING_MS", 1)
     monkeypatch.setattr(
         dead_letter_actions, "count", lambda *arguments, **options: connection.cursor().execute("SELECT pg_sleep(1)")

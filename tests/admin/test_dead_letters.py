@@ -18,7 +18,7 @@ from tests.factories import AttemptFactory, DeadLetterFactory, SubscriptionFacto
 pytestmark = pytest.mark.django_db
 
 
-def test_somebody_who_may_only_replay_sees_nothing(sign_in):
+def test_a_user_who_may_only_replay_sees_nothing(sign_in):
     assert sign_in("replay_deadletter").get(reverse(LETTERS)).status_code == 403
 
 
@@ -153,7 +153,7 @@ def test_without_the_permission_nothing_of_the_payload_is_shown(sign_in):
     assert client.get(edit).status_code == 403
 
 
-def test_what_is_redacted_is_so_everywhere(operator, settings):
+def test_redacted_values_are_redacted_everywhere(operator, settings):
     settings.PUBSUB = {"redact_paths": ["card"]}
     letter = quoting()
     AttemptFactory(letter=letter)
@@ -175,7 +175,7 @@ def test_the_whole_payload_is_plain_text(operator):
 
 
 @pytest.mark.parametrize("payload", ["1" * 20_000, "[" * 3000 + "]" * 3000, f'"{"x" * 5_000_000}"'])
-def test_what_plain_sql_has_stored_is_shown_too(operator, payload):
+def test_values_stored_by_plain_sql_are_shown_too(operator, payload):
     letter = DeadLetterFactory()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE dead_letter_queue SET payload = %s::jsonb", [payload])

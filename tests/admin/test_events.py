@@ -150,7 +150,7 @@ def test_what_publishers_say_is_escaped(admin_client, topic):
     assert response["Content-Type"].startswith("text/plain")
 
 
-def test_a_message_tells_what_each_group_has_done_about_it(admin_client, topic):
+def test_an_event_shows_its_delivery_to_each_group(admin_client, topic):
     for group in ("passed", "failed", "waiting"):
         register_subscription(Declaration(topic=topic.name, group=group, handler=print), using="default")
     SubscriptionFactory(topic=topic, group_id="never-ran")
@@ -214,7 +214,7 @@ def test_publishing_needs_its_permission(sign_in, topic):
 
 
 @pytest.mark.parametrize("permission", ["publish_outboxmessage", "view_payload_outboxmessage", "view_topic"])
-def test_who_may_not_see_messages_sees_none_of_it(sign_in, topic, permission):
+def test_a_user_who_may_not_see_events_sees_none(sign_in, topic, permission):
     fill(topic, 1)
     client = sign_in(permission)
     pages = [reverse(name) for name in (LIST, PUBLISH, EVENTS, "admin:pubsub_outboxmessage_tail")]
@@ -222,7 +222,7 @@ def test_who_may_not_see_messages_sees_none_of_it(sign_in, topic, permission):
         assert client.get(address).status_code == 403
 
 
-def test_the_tail_leaves_nothing_out_and_shows_nothing_twice(admin_client, topic, monkeypatch):
+def test_the_tail_shows_each_event_once(admin_client, topic, monkeypatch):
     monkeypatch.setattr("pubsub.admin.events.TAIL_AT_ONCE", 7)
     fill(topic, 30)
     seen, after = [], 0
@@ -235,7 +235,7 @@ def test_the_tail_leaves_nothing_out_and_shows_nothing_twice(admin_client, topic
     assert admin_client.get(reverse(EVENTS), {"topic": "x"}).status_code == 400
 
 
-def test_a_tail_is_told_what_retention_has_dropped(admin_client, topic):
+def test_a_tail_shows_that_retention_has_dropped_events(admin_client, topic):
     fill(topic, 30)
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM log_entry WHERE c_offset <= 10")
@@ -259,7 +259,7 @@ def test_no_page_counts_or_takes_more_than_a_few_queries(sign_in, topic):
         assert not [query for query in captured if "count(" in query["sql"].lower()]
 
 
-def test_a_search_looks_at_a_bounded_part_of_a_large_log(topic):
+def test_a_search_reads_a_bounded_part_of_a_large_log(topic):
     """By its plan, on a log that statistics know nothing about: index scans, and no more rows than asked for."""
     with connection.cursor() as cursor:
         cursor.execute(

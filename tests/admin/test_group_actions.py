@@ -50,7 +50,7 @@ def press(client, subscription, action, **form):
         ("cancel", "ACTIVE", "CANCELLED"),
     ],
 )
-def test_an_action_asks_first_then_does_it_and_keeps_who_and_why(sign_in, subscription, action, before, after):
+def test_an_action_asks_first_and_records_who_and_why(sign_in, subscription, action, before, after):
     Subscription.objects.update(status=before)
     client = sign_in(*EVERYTHING)
     page = client.get(reverse("admin:pubsub_subscription_change", args=[subscription.pk]))
@@ -91,7 +91,7 @@ def test_each_action_needs_its_permission(sign_in, subscription, permissions):
     assert subscription.status == "ACTIVE"
 
 
-def test_somebody_who_may_not_see_subscriptions_may_do_nothing_with_them(sign_in, subscription):
+def test_a_user_who_may_not_see_subscriptions_cannot_change_them(sign_in, subscription):
     client = sign_in("pause_subscription", "seek_subscription", "delete_subscription")
     for action in ("pause", "seek", "cancel", "remove"):
         assert press(client, subscription, action, to="latest").status_code == 403
@@ -122,13 +122,13 @@ def test_moving_shows_the_new_lag_first(sign_in, subscription):
         ({"to": "older", "older": "1", "partitions": "0"}, "applies to all partitions"),
     ],
 )
-def test_where_it_cannot_go_is_explained(sign_in, subscription, form, error):
+def test_an_impossible_move_is_explained(sign_in, subscription, form, error):
     response = sign_in(*EVERYTHING).post(address(subscription, "seek"), form)
     assert error in text_of(response)
     assert set(ConsumerOffset.objects.values_list("passed", flat=True)) == {0}
 
 
-def test_old_events_are_left_out(sign_in, subscription):
+def test_old_events_are_skipped(sign_in, subscription):
     client = sign_in(*EVERYTHING)
     asked = client.post(address(subscription, "seek"), {"to": "older", "older": "0"})
     client.post(address(subscription, "seek"), {**hidden_fields(asked), "confirmed": "Move it"})
@@ -149,7 +149,7 @@ def test_an_active_group_is_removed_only_by_force(sign_in, subscription):
     assert said(press(client, subscription, "remove"))[-1] == "This subscription has been removed."
 
 
-def test_what_cannot_become_is_explained(sign_in, subscription):
+def test_an_impossible_transition_is_explained(sign_in, subscription):
     Subscription.objects.update(status="CANCELLED")
     assert "cancelled for good" in text_of(press(sign_in(*EVERYTHING), subscription, "resume"))
 
@@ -191,7 +191,7 @@ def texts(answers):
 
 
 @pytest.mark.parametrize(("action", "status"), [("pause", "PAUSED"), ("cancel", "CANCELLED")])
-def test_two_press_the_same_at_once_and_one_of_them_does_it(two_operators, subscription, action, status):
+def test_two_operators_press_the_same_button_and_it_happens_once(two_operators, subscription, action, status):
     answers = at_once([((client, subscription, action), {"reason": "mail is down"}) for client in two_operators])
     assert [answer.status_code for answer in answers] == [302, 302]
     told = sorted(texts(answers))
@@ -206,14 +206,14 @@ def test_two_press_the_same_at_once_and_one_of_them_does_it(two_operators, subsc
     assert LogEntry.objects.get().user.username == event.actor
 
 
-def test_two_remove_it_at_once(two_operators, subscription):
+def test_two_operators_remove_a_group_at_once(two_operators, subscription):
     answers = at_once([((client, subscription, "remove"), {"force": "on"}) for client in two_operators])
     assert sorted(texts(answers)) == ["Group mail on parcels is removed.", "This subscription has been removed."]
     assert not Subscription.objects.exists()
     assert OperatorEvent.objects.filter(action="remove").count() == 1
 
 
-def test_two_move_it_at_once_and_it_is_moved_once(two_operators, subscription):
+def test_two_operators_move_a_group_at_once_and_it_moves_once(two_operators, subscription):
     forms = []
     for client in two_operators:
         asked = client.post(address(subscription, "seek"), {"to": "by", "by": "2", "partitions": "0", "force": "on"})
@@ -225,7 +225,7 @@ def test_two_move_it_at_once_and_it_is_moved_once(two_operators, subscription):
     (late,) = (answer for answer in answers if answer.status_code == 200)
     event = OperatorEvent.objects.get(action="seek")
     assert f"{event.actor} has moved the group meanwhile, and nothing else has changed" in text_of(late)
-    assert late.context["moves"][0].lag_before == late.context["moves"][0].lag_after + 2, "it is previewed anew"
+    assert late.context["moves"][0].lag_before == late.context["moves"][0].lag_after + 2, "it is previewed again"
     assert ConsumerOffset.objects.get(partition_id=0).passed == 2
 
     again = late.wsgi_request.user

@@ -21,7 +21,7 @@ def text(html):
 @pytest.mark.parametrize(
     "value", [None, True, 7, "text", [], {}, [1, [2, {"a": None}]], {"größe": [], "b": {"c": "d", "": 0.5}}]
 )
-def test_a_small_value_is_shown_whole_and_reads_as_json(value):
+def test_a_small_value_is_shown_in_full_as_json(value):
     assert json.loads(text(show_json(value, whole="/all"))) == value
     assert "/all" not in show_json(value, whole="/all")
 
@@ -42,7 +42,7 @@ def test_html_is_text():
     assert html.count("</ul>") == 2
 
 
-def test_there_is_nothing_that_a_strict_policy_forbids():
+def test_nothing_on_it_is_forbidden_by_a_strict_policy():
     html = show_json({"a": [1, {"b": "javascript:alert(1)"}]})
     assert not re.search(r"<script|<style|\bstyle=|\bon\w+=", html)
 

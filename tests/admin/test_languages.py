@@ -18,7 +18,7 @@ def thousands_apart(settings):
     settings.LANGUAGE_CODE = "de"
 
 
-def test_what_scripts_and_forms_read_has_no_separators(admin_client):
+def test_numbers_in_scripts_and_forms_have_no_separators(admin_client):
     topic = TopicFactory(id=1234567)
     SubscriptionFactory(id=1234567, topic=topic, group_id="mail", status="PAUSED")
     DeadLetterFactory(id=1234567, topic=topic, group_id="mail")
@@ -35,7 +35,7 @@ def test_what_scripts_and_forms_read_has_no_separators(admin_client):
         assert "1.234.567" not in link
 
 
-def test_a_letter_is_replayed_whatever_its_number_looks_like(admin_client):
+def test_a_dead_letter_is_replayed_whatever_its_number_looks_like(admin_client):
     letter = DeadLetterFactory(id=1234567)
     page = admin_client.get(reverse("admin:pubsub_deadletter_change", args=[letter.pk]))
     (number,) = hidden_fields(page)["letter"]
@@ -44,6 +44,6 @@ def test_a_letter_is_replayed_whatever_its_number_looks_like(admin_client):
     assert DeadLetter.objects.get().state == "retrying"
 
 
-def test_numbers_for_people_have_them(admin_client):
+def test_displayed_numbers_have_separators(admin_client):
     LogCounterFactory(topic=TopicFactory(name="orders"), next_offset=12346)
     assert "12.345" in text_of(admin_client.get(reverse("admin:pubsub_overview_changelist")))

@@ -41,7 +41,7 @@ def test_each_permission_is_needed(sign_in, letter, missing):
     assert letter.original_payload is None
 
 
-def test_somebody_who_may_not_replay_may_only_store(sign_in, letter):
+def test_a_user_who_may_not_replay_may_only_save(sign_in, letter):
     client = sign_in(*ALL[:3])
     page = client.post(address(letter), {"text": '{"total": 49.9}', "seen": seen(), "show": "x"})
     assert 'name="replay"' not in page.content.decode()
@@ -68,13 +68,13 @@ def test_the_difference_is_shown_before_anything_is_stored(sign_in, letter):
     assert "No changes" in text_of(same)
 
 
-def test_faults_are_named_and_what_was_written_is_kept(sign_in, letter):
+def test_errors_are_named_and_the_text_is_kept(sign_in, letter):
     page = sign_in(*ALL).post(address(letter), {"text": '{"total": 1,}', "seen": seen(), "replay": "x", "reason": "y"})
     assert "Expected JSON, but in line 1, column 13" in text_of(page)
     assert (page.context["text"], page.context["reason"]) == ('{"total": 1,}', "y")
 
 
-def test_someone_else_was_first(sign_in, letter):
+def test_someone_else_already_did_it(sign_in, letter):
     client = sign_in(*ALL)
     before = seen()
     client.post(address(letter), {"text": "1", "seen": before, "store": "x"})
@@ -84,7 +84,7 @@ def test_someone_else_was_first(sign_in, letter):
     assert letter.payload == 1
 
 
-def test_what_cannot_be_edited_is_said(sign_in, letter, settings):
+def test_a_payload_that_cannot_be_edited_is_explained(sign_in, letter, settings):
     client = sign_in(*ALL)
     settings.PUBSUB = {"redact_paths": ["total"]}
     assert "redacted" in said(client.get(address(letter)))[-1]

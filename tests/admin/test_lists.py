@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.parametrize("model", ["deadletter", "subscription", "topic", "finding", "operatorevent"])
-def test_a_list_asks_the_same_few_questions_however_long_it_is(admin_client, model):
+def test_a_list_takes_the_same_few_queries_however_long_it_is(admin_client, model):
     address = reverse(f"admin:pubsub_{model}_changelist")
 
     def queries():

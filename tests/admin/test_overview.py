@@ -40,7 +40,7 @@ def group():
     return subscription
 
 
-def test_where_nothing_is_wrong_it_says_so(sign_in, group):
+def test_it_says_so_if_nothing_is_wrong(sign_in, group):
     text = text_of(sign_in(*ALL).get(reverse(OVERVIEW)))
     assert "Nothing is stuck, and nothing needs your attention." in text
     assert "mail parcels active 500" in text
@@ -83,7 +83,7 @@ def test_every_kind_of_problem_leads_somewhere(sign_in, group, monkeypatch, code
     assert "parcels" in text_of(there)
 
 
-def test_who_may_not_see_a_page_is_not_led_to_it(sign_in, group):
+def test_a_user_who_may_not_see_a_page_gets_no_link_to_it(sign_in, group):
     DeadLetterFactory(topic=group.topic, group_id="mail")
     page = sign_in("view_subscription").get(reverse(OVERVIEW))
     html = page.content.decode()
@@ -102,7 +102,7 @@ def test_it_is_for_those_who_may_see_subscriptions(sign_in, group):
     assert reverse(OVERVIEW) in client.get(reverse("admin:app_list", args=["pubsub"])).content.decode()
 
 
-def test_what_is_fetched_anew_has_no_frame_and_is_not_kept(sign_in, group):
+def test_a_refresh_has_no_frame_and_is_not_cached(sign_in, group):
     page = sign_in(*ALL).get(reverse(OVERVIEW) + "?live")
     assert 'data-part="problems"' in page.content.decode()
     assert "<html" not in page.content.decode()
@@ -191,6 +191,6 @@ def test_the_audit_log_is_read_and_never_written(sign_in, admin_client):
     assert "the mail server is down" in text_of(client.get(reverse("admin:pubsub_operatorevent_changelist")))
     page = client.get(reverse("admin:pubsub_operatorevent_change", args=[event.pk]))
     assert '"status": "ACTIVE"' in text_of(page)
-    for verb, arguments in (("add", []), ("delete", [event.pk])):
-        address = reverse(f"admin:pubsub_operatorevent_{verb}", args=arguments)
+    for action, arguments in (("add", []), ("delete", [event.pk])):
+        address = reverse(f"admin:pubsub_operatorevent_{action}", args=arguments)
         assert admin_client.post(address, {"post": "yes"}).status_code == 403

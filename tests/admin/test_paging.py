@@ -67,16 +67,16 @@ def test_a_filter_stays_over_pages_and_a_new_one_begins_at_the_newest(operator):
     assert "before=" not in choices
 
 
-def test_rows_that_come_meanwhile_shift_nothing(operator):
+def test_new_rows_do_not_shift_the_pages(operator):
     letters = DeadLetterFactory.create_batch(15, topic=TopicFactory())
     first = operator.get(reverse(LETTERS))
     DeadLetterFactory.create_batch(5, topic=letters[0].topic)
     assert rows(operator.get(reverse(LETTERS) + links(first)["Older"])) == [it.pk for it in letters[4::-1]]
 
 
-@pytest.mark.parametrize("place", ["before=x", "after=-1", "before=" + "9" * 30])
-def test_a_place_that_is_none_leads_to_the_beginning(operator, place):
-    assert operator.get(f"{reverse(LETTERS)}?{place}").url == f"{reverse(LETTERS)}?e=1"
+@pytest.mark.parametrize("page", ["before=x", "after=-1", "before=" + "9" * 30])
+def test_an_invalid_page_leads_to_the_first_one(operator, page):
+    assert operator.get(f"{reverse(LETTERS)}?{page}").url == f"{reverse(LETTERS)}?e=1"
 
 
 def test_no_page_counts_or_skips(operator):

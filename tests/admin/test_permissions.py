@@ -52,7 +52,7 @@ EVERYTHING = {
 
 
 LOOKING = {"changelist", "history", "event", "tail", "events"}
-"""What shows itself to somebody who may look, a POST or not."""
+"""Pages that a user with view permission sees, by GET or POST."""
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def everything_stored():
 
 
 @pytest.mark.parametrize("permissions", [(), VIEW], ids=["none", "view"])
-def test_who_may_do_nothing_changes_nothing_anywhere(sign_in, letter, permissions):
+def test_a_user_without_permissions_changes_nothing_anywhere(sign_in, letter, permissions):
     client = sign_in(*permissions)
     before = everything_stored()
     form = EVERYTHING | {"letter": letter.pk, "_selected_action": letter.pk, "seen": "x"}
@@ -134,7 +134,7 @@ def test_who_may_do_nothing_changes_nothing_anywhere(sign_in, letter, permission
     assert answered == (LOOKING if permissions else set())
 
 
-def test_a_page_that_may_only_be_looked_at_has_nothing_to_press_and_no_payload(sign_in, letter):
+def test_a_read_only_page_has_no_buttons_and_no_payload(sign_in, letter):
     client, shown = sign_in(*VIEW), 0
     for name, address in addresses(letter).items():
         page = client.get(address)
@@ -155,7 +155,7 @@ def test_a_page_that_may_only_be_looked_at_has_nothing_to_press_and_no_payload(s
 
 @pytest.mark.parametrize("may_see", [False, True])
 def test_payloads_are_shown_nowhere_without_the_permission(sign_in, letter, may_see):
-    """Whatever else somebody may do."""
+    """Whatever else the user may do."""
     others = {
         codename
         for model in apps.get_app_config("pubsub").get_models()

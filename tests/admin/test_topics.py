@@ -89,7 +89,7 @@ def test_a_topic_is_changed_but_keeps_its_name(admin_client):
         ({"zero_subscribers": "refuse"}, "publishers get an error from now on"),
     ],
 )
-def test_what_may_cost_something_is_told_first(admin_client, form, told):
+def test_a_change_that_may_lose_something_is_explained_first(admin_client, form, told):
     topic = TopicFactory(total_partitions=4)
     with transaction.atomic():
         for number in range(3):
@@ -108,7 +108,7 @@ def test_what_may_cost_something_is_told_first(admin_client, form, told):
     assert OperatorEvent.objects.get(topic=topic.name).reason == "the disk is full"
 
 
-def test_what_was_agreed_to_is_no_longer_what_would_happen(admin_client):
+def test_a_change_that_now_means_something_else_is_confirmed_again(admin_client):
     topic = TopicFactory(total_partitions=8)
     asked = change(admin_client, topic, total_partitions="2")
     topic.total_partitions = 6
@@ -118,7 +118,7 @@ def test_what_was_agreed_to_is_no_longer_what_would_happen(admin_client):
     assert change(admin_client, topic, **hidden_fields(again)).status_code == 302
 
 
-def test_who_may_only_look_is_asked_nothing(sign_in):
+def test_a_read_only_user_is_asked_nothing(sign_in):
     topic = TopicFactory(total_partitions=8)
     assert change(sign_in("view_topic"), topic, total_partitions="2").status_code == 403
 
@@ -176,8 +176,8 @@ def test_a_topic_that_something_refers_to_stays(admin_client, refer, reason, sev
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_what_has_become_impossible_since_the_page_that_asked_is_said(admin_client, monkeypatch, several):
-    """It is checked for the page, and again where it is done: in between somebody publishes."""
+def test_a_change_that_became_impossible_after_the_confirmation_page_is_refused(admin_client, monkeypatch, several):
+    """It is checked for the page, and again when it is done: an event is published in between."""
     free, taken = TopicFactory(name="a"), TopicFactory(name="b")
     LogPartitionCounterFactory(topic=taken, entries=1)
     monkeypatch.setattr(TopicAdmin, "get_deleted_objects", lambda *arguments: ([], {}, set(), []))
@@ -188,7 +188,7 @@ def test_what_has_become_impossible_since_the_page_that_asked_is_said(admin_clie
         address, form = reverse("admin:pubsub_topic_delete", args=[taken.pk]), {}
     answer = admin_client.post(address, {**form, "post": "yes"})
     assert answer.url == address
-    assert said(answer) == ['Topic "b" is not removed: 1 event is in its log. Force it if that is not needed.']
+    assert said(answer) == ['Topic "b" was not removed: 1 event is in its log. Force it if none of that is needed.']
     assert Topic.objects.filter(pk__in=(free.pk, taken.pk)).count() == 2, "all of it, or nothing"
     assert not LogEntry.objects.exists()
 

@@ -40,7 +40,7 @@ def test_every_contestant_takes_part_and_nothing_is_left(settings: object) -> No
         assert cursor.fetchone() == (0,)
 
 
-def test_a_database_that_is_not_there() -> None:
+def test_a_database_that_does_not_exist() -> None:
     with pytest.raises(CommandError, match='There is no database "nowhere"; there are: default'):
         call_command("pubsub_bench", "wake", database="nowhere")
 
@@ -60,7 +60,7 @@ def test_the_text_names_the_ratio() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_events_that_stand_alone() -> None:
+def test_events_outside_a_transaction() -> None:
     out = StringIO()
     call_command("pubsub_bench", "publish", alone=True, clients=2, seconds=0.2, rounds=1, format="json", stdout=out)
     told = json.loads(out.getvalue())
@@ -69,7 +69,7 @@ def test_events_that_stand_alone() -> None:
 
 
 @pytest.mark.parametrize("options", [{"batch": 2}, {"work_ms": 1}, {"copy": True}])
-def test_what_stands_alone_is_not_one_of_many(options: dict[str, int]) -> None:
+def test_an_event_outside_a_transaction_cannot_be_in_a_batch(options: dict[str, int]) -> None:
     with pytest.raises(CommandError, match="--alone is about single events"):
         call_command("pubsub_bench", "publish", alone=True, **options)
 

@@ -125,7 +125,7 @@ def operator(strict, complaints, signed_in):
 
 @pytest.fixture
 def look(operator: Page, picture, complaints) -> Iterator[Callable[[str], None]]:
-    """Looks at the page that is shown as different people see it. What is wrong anywhere is told at the end."""
+    """Looks at the page that is shown as different people see it. All faults are reported at the end."""
     wrong: list[str] = []
 
     def take(name: str) -> None:

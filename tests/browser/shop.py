@@ -34,9 +34,9 @@ def a_lively_shop():
     now = timezone.now()
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE consumer_offsets AS place SET passed = entries, next_offset = 1000, next_position = 100000, "
-            "updated_at = now() FROM log_partition_counter AS numbered WHERE numbered.topic_id = place.topic_id "
-            "AND numbered.partition_id = place.partition_id AND group_id IN ('emails', 'inventory', 'tracking')"
+            "UPDATE consumer_offsets AS cursor SET passed = entries, next_offset = 1000, next_position = 100000, "
+            "updated_at = now() FROM log_partition_counter AS numbered WHERE numbered.topic_id = cursor.topic_id "
+            "AND numbered.partition_id = cursor.partition_id AND group_id IN ('emails', 'inventory', 'tracking')"
         )
         cursor.execute("UPDATE outbox_message_t SET created_at = created_at - interval '8 minutes'")
     ConsumerOffset.objects.update(updated_at=now - dt.timedelta(minutes=7))

@@ -1,4 +1,4 @@
-"""What every page has to bear: a policy that allows nothing inline, and somebody who cannot see it."""
+"""What every page has to bear: a policy that allows nothing inline, and users who cannot see."""
 
 from pathlib import Path
 from typing import Any

@@ -39,7 +39,7 @@ def failed():
     return list(DeadLetter.objects.order_by("c_offset"))
 
 
-def test_find_inspect_edit_replay_gone(signed_in: Page, failed, picture) -> None:
+def test_an_event_is_found_inspected_edited_replayed_and_gone(signed_in: Page, failed, picture) -> None:
     page = signed_in
     page.goto("/admin/pubsub/deadletter/")
     page.fill("#searchbar", "customer-2")
@@ -91,7 +91,7 @@ def test_two_operators_press_replay_at_once(signed_in: Page, second: Page, faile
     assert [event.actor for event in OperatorEvent.objects.filter(action="replay-dead-letters")] == ["operator"]
 
 
-def test_many_go_on_by_themselves_with_progress(signed_in: Page, monkeypatch) -> None:
+def test_many_batches_continue_by_themselves_with_progress(signed_in: Page, monkeypatch) -> None:
     monkeypatch.setattr("pubsub.admin.actions.AT_ONCE", 10)
     monkeypatch.setattr("pubsub.admin.actions.SECONDS_OF_WORK", 0)
     monkeypatch.setattr("pubsub.dead_letters.actions.BATCH_SIZE", 40)
@@ -184,7 +184,7 @@ def tab_to(page: Page, selector: str, most: int = 200) -> None:
     raise AssertionError(f"The tab key does not lead to {selector}.")
 
 
-def test_letters_are_replayed_edited_and_discarded_by_keyboard_alone(signed_in: Page, failed) -> None:
+def test_dead_letters_are_replayed_edited_and_discarded_by_keyboard_only(signed_in: Page, failed) -> None:
     page = signed_in
     page.goto("/admin/pubsub/deadletter/")
     tab_to(page, "select[name=action]")

@@ -15,10 +15,10 @@ from tests.factories import AttemptFactory, DeadLetterFactory, FindingFactory, O
 pytestmark = pytest.mark.django_db(transaction=True)
 
 PUBSUB = "/admin/pubsub"
-LONG = "a-name-that-somebody-found-a-good-idea-" * 5
+LONG = "a-name-that-seemed-a-good-idea-to-a-user-" * 5
 
 
-def test_where_there_is_nothing_yet(operator, look):
+def test_an_empty_system(operator, look):
     page = operator
     for name, address in {
         "overview": "overview/",
@@ -180,7 +180,7 @@ def test_topics(operator, look):
     look("topics-delete-refused")
 
 
-def test_messages(operator, look):
+def test_events(operator, look):
     topic = a_lively_shop()
     with transaction.atomic():
         for number in range(3):
@@ -214,7 +214,7 @@ def test_messages(operator, look):
     look("published")
 
 
-def test_all_else(operator, look):
+def test_all_other_pages(operator, look):
     a_lively_shop()
     FindingFactory(
         job="hot-keys", run_id=uuid.uuid4(), data={"key": LONG, "events": 3}, parameters={"report": "/reports/1.html"}
@@ -231,7 +231,7 @@ def test_all_else(operator, look):
         look(name)
 
 
-def test_the_worst_of_it(operator, look):
+def test_the_worst_case(operator, look):
     """Every kind of trouble at once, with the longest names there can be."""
     topic = a_lively_shop()
     Subscription.objects.filter(group_id="inventory").update(status="DEAD")

@@ -51,7 +51,7 @@ def test_the_overview_answers_what_is_stuck_and_where_to_press(operator, picture
     assert complaints == []
 
 
-def test_the_overview_refreshes_itself_and_rests_when_told_or_hidden(operator, complaints, monkeypatch):
+def test_the_overview_refreshes_itself_unless_paused_or_hidden(operator, complaints, monkeypatch):
     monkeypatch.setattr("pubsub.admin.overview.EVERY_MS", 100)
     a_lively_shop()
     page = operator
@@ -156,7 +156,7 @@ def test_two_operators_press_the_same_action(operator, second, complaints):
     assert complaints == []
 
 
-def test_the_log_is_looked_through_and_a_message_found(operator, picture, complaints):
+def test_the_log_is_searched_and_an_event_found(operator, picture, complaints):
     page = operator
     page.goto("/admin/pubsub/outboxmessage/")
     picture("messages-empty")
@@ -182,7 +182,7 @@ def test_the_log_is_looked_through_and_a_message_found(operator, picture, compla
     assert complaints == []
 
 
-def test_a_message_is_published_by_hand(operator, picture, complaints):
+def test_an_event_is_published_by_hand(operator, picture, complaints):
     page = operator
     a_lively_shop()
     page.goto("/admin/pubsub/outboxmessage/publish/?topic=orders.events")
@@ -260,7 +260,7 @@ def offsets(page):
     return page.eval_on_selector_all("#pubsub-tail li", "rows => rows.map(row => Number(row.dataset.offset))")
 
 
-def test_the_tail_keeps_up_and_leaves_nothing_out(operator, picture, complaints):
+def test_the_tail_keeps_up_and_misses_nothing(operator, picture, complaints):
     page = operator
     topic = TopicFactory(name="busy.events", total_partitions=4)
     page.goto(f"/admin/pubsub/outboxmessage/tail/?topic={topic.pk}")
@@ -330,7 +330,7 @@ def server():
     server.kill()
 
 
-def test_the_tail_goes_on_where_it_was_after_a_restart_of_the_server(signed_in, server):
+def test_the_tail_continues_where_it_was_after_a_server_restart(signed_in, server):
     page = signed_in
     topic = TopicFactory(name="busy.events", total_partitions=1)
 

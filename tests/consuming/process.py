@@ -48,8 +48,8 @@ def plain(event: Event) -> None:
     say(event)
 
 
-def deadly(event: Event) -> None:
-    """Notes, then dies where it is told to."""
+def fatal(event: Event) -> None:
+    """Notes, then dies if the payload says so."""
     note(event)
     tell("begins", json.dumps(event.payload), event.attempt)
     if event.payload == "kill":
@@ -75,7 +75,7 @@ def hungry(event: Event) -> None:
 
 
 def slow(event: Event) -> None:
-    """Says when it begins, and goes on when it is told to."""
+    """Says when it begins, and continues on input."""
     tell("begins", json.dumps(event.payload), event.attempt)
     note(event)
     sys.stdin.readline()
@@ -92,7 +92,7 @@ def collecting(event: Event) -> None:
 
 
 handlers: dict[str, Callable[[Event], Any]] = {
-    each.__name__: each for each in (plain, deadly, hanging, hungry, slow, counting, collecting)
+    each.__name__: each for each in (plain, fatal, hanging, hungry, slow, counting, collecting)
 }
 retry = settings.get("retry", [])
 subscribe(

@@ -1,4 +1,4 @@
-"""A way to the server on which answers get lost: what was asked for is done, or has failed, and nobody is told."""
+"""A way to the server on which answers get lost: a statement has run, or failed, and the client never learns it."""
 
 import random
 import selectors

@@ -60,7 +60,7 @@ def test_in_order_outside_any_transaction_and_acknowledged_after_handling() -> N
     assert (next_offset(), lag(), claims()) == (13, 0, [])
 
 
-def test_a_failing_transaction_is_set_aside_whole_and_the_rest_is_acknowledged() -> None:
+def test_a_failing_transaction_is_set_aside_as_a_whole_and_the_rest_is_acknowledged() -> None:
     publish_each(1)
     publish_together(2, 3, 4)
     publish_each(5)
@@ -123,7 +123,7 @@ async def record(event: Event, seen: list[Any]) -> None:
     seen.append(event.payload)
 
 
-def test_asynchronous_handlers_also_those_that_do_not_look_like_it() -> None:
+def test_asynchronous_handlers_including_those_that_do_not_look_like_it() -> None:
     publish_each(1, 2)
     seen: list[Any] = []
 
@@ -151,7 +151,7 @@ def test_a_transaction_longer_than_the_batch_is_read_while_it_is_handled() -> No
     assert lag() == 0
 
 
-def test_a_long_transaction_that_fails_late_is_set_aside_whole() -> None:
+def test_a_long_transaction_that_fails_late_is_set_aside_as_a_whole() -> None:
     publish_together(*range(35))
     publish_each("next")
     handler = Recorder(fails=lambda event: event.payload == 33)
@@ -160,7 +160,7 @@ def test_a_long_transaction_that_fails_late_is_set_aside_whole() -> None:
     assert states() == [(n, "dead") for n in range(35)]
 
 
-def test_what_a_worker_has_under_a_lease_is_left_alone_and_shown_as_taken() -> None:
+def test_a_leased_partition_is_left_alone_and_shown_as_leased() -> None:
     publish_each(1)
     number()
     second = Recorder()
@@ -183,7 +183,7 @@ def test_what_a_worker_has_under_a_lease_is_left_alone_and_shown_as_taken() -> N
     assert (lag(), claims()) == (0, [])
 
 
-def test_draining_waits_for_what_is_under_somebody_elses_lease() -> None:
+def test_draining_waits_for_another_workers_lease() -> None:
     publish_each(1)
     number()
     inside, go_on = threading.Event(), threading.Event()
@@ -224,7 +224,7 @@ def test_a_zombie_changes_nothing_and_stops_before_its_next_event() -> None:
         Lease.objects.update(expires_at="2000-01-01T00:00:00Z", lock_key=None)
         other = task_of(leased(of_second))
         passed = [second.consume(other, 4).passed for _ in range(3)]
-        assert passed == [1, 1, 1], "one transaction at a time, where somebody may have died"
+        assert passed == [1, 1, 1], "one transaction at a time, where a worker may have died"
         first.leases.held[task.key].runs_out_at = 0.0  # by its own clock too, the zombie's lease has run out
         go_on.set()
         assert running.result().passed == 0
@@ -236,7 +236,7 @@ def test_a_zombie_changes_nothing_and_stops_before_its_next_event() -> None:
     assert (next_offset(), lag(), claims()) == (7, 0, [])
 
 
-def test_an_acknowledgement_that_comes_too_late_counts_not() -> None:
+def test_a_late_acknowledgement_is_rejected() -> None:
     publish_each(*range(4))
     number()
     holding: list[Any] = []
@@ -253,7 +253,7 @@ def test_an_acknowledgement_that_comes_too_late_counts_not() -> None:
         assert [claim[:2] for claim in claims()] == [(2, 4)], "the rest of the range is still watched"
 
 
-def test_a_failure_of_one_who_has_lost_its_lease_is_not_noted() -> None:
+def test_a_failure_after_losing_the_lease_is_not_recorded() -> None:
     publish_each(1)
     number()
 
@@ -270,7 +270,7 @@ def test_a_failure_of_one_who_has_lost_its_lease_is_not_noted() -> None:
 
 @pytest.mark.parametrize("attempts", [1, 2, 3])
 @pytest.mark.parametrize("outcome", ["acknowledges", "fails", "meets a failing database"])
-def test_one_that_lives_and_has_lost_its_lease_has_not_died_of_the_event(outcome: str, attempts: int) -> None:
+def test_a_living_worker_that_lost_its_lease_has_not_died_of_the_event(outcome: str, attempts: int) -> None:
     publish_each(1)
     number()
     task = task_of(leased(lambda event: lose_the_lease()))
@@ -293,7 +293,7 @@ def test_one_that_lives_and_has_lost_its_lease_has_not_died_of_the_event(outcome
         assert claims() == [(1, 1, attempts)], "the attempt of the one that lives does not count"
 
 
-def test_one_who_learns_that_its_lease_is_lost_may_still_die_of_the_event() -> None:
+def test_a_worker_that_learns_of_its_lost_lease_may_still_die_of_the_event() -> None:
     publish_each("kill")
     number()
     task = task_of(leased(Recorder()))
@@ -312,7 +312,7 @@ def test_one_who_learns_that_its_lease_is_lost_may_still_die_of_the_event() -> N
     assert attempts == [1, 2, 3, 4, 5]
 
 
-def test_what_is_being_tried_again_is_not_due_before_it_could_begin() -> None:
+def test_a_retry_is_not_due_before_it_could_begin() -> None:
     publish_each("bad")
     declaration = leased(Recorder(fails=lambda event: True), retry=[0, 0], delivery=Delivery.TRANSACTIONAL)
     drain(declaration, max_events=1)
@@ -324,7 +324,7 @@ def test_what_is_being_tried_again_is_not_due_before_it_could_begin() -> None:
     assert [letter.attempts for letter in DeadLetter.objects.all()] == [2]
 
 
-def test_one_who_does_not_hear_that_it_has_a_lease_gives_it_back() -> None:
+def test_a_worker_that_misses_the_answer_to_its_lease_releases_it() -> None:
     publish_each(1)
     number()
     handler = Recorder()
@@ -339,7 +339,7 @@ def test_one_who_does_not_hear_that_it_has_a_lease_gives_it_back() -> None:
 
 
 @pytest.mark.parametrize("delivery", [Delivery.TRANSACTIONAL, Delivery.AT_LEAST_ONCE])
-def test_one_who_does_not_hear_that_it_may_try_again_has_not_tried(delivery: Delivery) -> None:
+def test_a_worker_that_misses_the_answer_to_its_retry_has_not_tried(delivery: Delivery) -> None:
     publish_each("bad")
     fails = True
     handler = Recorder(fails=lambda event: fails)
@@ -379,7 +379,7 @@ def test_a_retry_that_loses_its_lease_is_due_again() -> None:
     assert (letter.state, letter.attempts, letter.exception_class) == ("retrying", 1, "builtins.ValueError")
 
 
-def test_a_lost_lease_changes_no_count_where_the_place_has_moved_on() -> None:
+def test_a_lost_lease_changes_no_count_if_the_cursor_has_moved_on() -> None:
     publish_each(1, 2)
     number()
 
@@ -417,7 +417,7 @@ def test_a_lease_is_renewed_while_a_handler_works_for_longer() -> None:
     assert lag() == 0
 
 
-def test_one_that_nobody_renewed_asks_before_its_next_event_whether_it_still_has_its_lease() -> None:
+def test_a_worker_whose_lease_was_not_renewed_checks_it_before_its_next_event() -> None:
     publish_each(1, 2)
     number()
     seen: list[Any] = []
@@ -513,7 +513,7 @@ def test_a_failing_database_does_not_count_in_a_retry_either() -> None:
 
 @pytest.mark.parametrize("batch", [False, True])
 @pytest.mark.parametrize("kind", ["begin", "atomic", "aborted", "closed"])
-def test_a_transaction_that_a_handler_leaves_open_is_undone_and_its_own_fault(
+def test_a_transaction_that_a_handler_leaves_open_is_undone_and_fails_its_event(
     kind: str, batch: bool, effects_table: None
 ) -> None:
     from .helpers import effects, note
@@ -563,7 +563,7 @@ def test_what_a_handler_does_to_its_connection_stays_with_it(statement: str, fai
     assert (lag(), claims()) == (0, [])
 
 
-def test_stop_with_retries_goes_on_after_them() -> None:
+def test_stop_with_retries_continues_after_them() -> None:
     publish_each(1, 2, 3)
     handler = Recorder(fails=lambda event: event.payload == 1 and event.attempt < 3)
     drain(leased(handler, on_failure="stop", retry=[0, 0]), wait_period_ms=1)
@@ -571,7 +571,7 @@ def test_stop_with_retries_goes_on_after_them() -> None:
     assert (lag(), claims()) == (0, [])
 
 
-def test_stop_goes_on_though_a_worker_died_between_a_failure_and_its_end() -> None:
+def test_stop_continues_after_a_worker_died_between_a_failure_and_its_end() -> None:
     publish_each(1, 2)
     handler = Recorder(fails=lambda event: event.payload == 1 and event.attempt < 2)
     declaration = leased(handler, on_failure="stop", retry=[0])
@@ -590,7 +590,7 @@ def test_stop_goes_on_though_a_worker_died_between_a_failure_and_its_end() -> No
     assert (lag(), claims()) == (0, [])
 
 
-def test_a_claim_that_nobody_needs_any_more_goes() -> None:
+def test_a_lease_that_is_no_longer_needed_is_removed() -> None:
     publish_each(1)
     number()
     task = task_of(leased(Recorder()))
@@ -612,7 +612,7 @@ def test_replay_of_a_dead_letter() -> None:
     assert states() == [(1, "resolved")]
 
 
-def test_a_lost_lease_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_lease_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     publish_each(1)
     number()
 

@@ -34,7 +34,7 @@ def once(handler: Any, **options: Any) -> Any:
     return declare(handler, topic="work", delivery=Delivery.AT_MOST_ONCE, **options)
 
 
-def test_the_place_moves_first() -> None:
+def test_the_cursor_moves_first() -> None:
     publish_each(*range(5))
     offsets: list[int] = []
     drain(once(lambda event: offsets.append(next_offset())), batch_size=3)
@@ -44,7 +44,7 @@ def test_the_place_moves_first() -> None:
 
 @pytest.mark.parametrize("error", [ValueError(), RetryLater(0), AdminShutdown(), SystemExit(), CancelledError()])
 @pytest.mark.parametrize("batch", [False, True])
-def test_nothing_is_tried_twice_whatever_the_reason(error: BaseException, batch: bool) -> None:
+def test_nothing_is_attempted_twice_whatever_the_reason(error: BaseException, batch: bool) -> None:
     publish_each(1, 2, 3)
     calls: list[Any] = []
 
@@ -64,7 +64,7 @@ def test_nothing_is_tried_twice_whatever_the_reason(error: BaseException, batch:
     assert (lag(), claims()) == (0, [])
 
 
-def test_stop_leaves_what_nobody_has_begun_with_for_later() -> None:
+def test_stop_leaves_events_that_were_not_begun_for_later() -> None:
     publish_each(1, "bad", 3, 4)
     handler = Recorder(fails=lambda event: event.payload == "bad")
     declaration = once(handler, on_failure="stop")
@@ -77,14 +77,14 @@ def test_stop_leaves_what_nobody_has_begun_with_for_later() -> None:
     assert (lag(), claims()) == (0, [])
 
 
-def test_a_transaction_may_be_cut_but_no_event_is_lost() -> None:
+def test_a_transaction_may_be_split_but_no_event_is_lost() -> None:
     publish_together(*range(7))
     handler = Recorder()
     drain(once(handler), batch_size=3)
     assert handler.payloads == list(range(7))
 
 
-def test_what_a_dead_worker_had_in_hand_becomes_dead_letters_though_nothing_new_comes() -> None:
+def test_a_dead_workers_batch_becomes_dead_letters_without_new_events() -> None:
     publish_each(1, 2)
     number()
     handler = Recorder()
@@ -101,7 +101,7 @@ def test_what_a_dead_worker_had_in_hand_becomes_dead_letters_though_nothing_new_
 
 
 @pytest.mark.parametrize("on_failure", ["dead_letter", "stop", "park_key"])
-def test_also_where_a_replay_comes_first(on_failure: str) -> None:
+def test_a_dead_workers_batch_becomes_dead_letters_even_if_a_replay_comes_first(on_failure: str) -> None:
     publish_each("bad", key="other")
     drain(once(Recorder(fails=lambda event: True)))
     publish_each(1, 2)
@@ -139,10 +139,10 @@ def test_no_event_is_handled_before_its_transaction_turns_out_to_have_to_wait() 
 
 def test_a_killed_process(effects_table: None) -> None:
     publish_each("one", "kill", "three")
-    with consumer("deadly", delivery="at_most_once") as process:
+    with consumer("fatal", delivery="at_most_once") as process:
         process.wait_for('begins "kill"')
         assert process.ends() == -9
-    with consumer("deadly", delivery="at_most_once") as process:
+    with consumer("fatal", delivery="at_most_once") as process:
         wait_until(lambda: len(states()) == 3, "they are dead letters, at once, as its connection is gone")
         publish_each("four")
         process.wait_for('begins "four"')

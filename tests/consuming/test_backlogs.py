@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What each batch passes, as it is told."""
+    """What each batch passes, by its signal."""
     told: list[int] = []
 
     def note(passed: int, **facts: Any) -> None:
@@ -77,7 +77,7 @@ def test_nothing_is_read_twice_and_a_batch_is_a_round_trip(monkeypatch: pytest.M
 
 
 @pytest.mark.usefixtures("wide")
-def test_several_partitions_take_turns_and_each_begins_where_the_last_visit_ended(
+def test_several_partitions_take_turns_and_each_continues_where_its_last_session_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pubsub.worker.worker.SESSION_S", 0)
@@ -92,7 +92,7 @@ def test_several_partitions_take_turns_and_each_begins_where_the_last_visit_ende
         assert [n for n in handler.payloads if n % 7 == key] == list(range(key, 300, 7))
 
 
-def test_each_batch_ends_with_a_transaction_wherever_what_was_read_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_batch_ends_with_a_transaction_wherever_the_read_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     for first in range(0, 70, 7):
         publish_together(*range(first, first + 7))
     told = batches(monkeypatch)
@@ -104,7 +104,7 @@ def test_each_batch_ends_with_a_transaction_wherever_what_was_read_ends(monkeypa
     assert told == [14] * 5
 
 
-def test_a_failure_in_what_was_read_ahead_costs_its_own_transaction() -> None:
+def test_a_failure_in_prefetched_events_fails_only_its_own_transaction() -> None:
     publish_each(*range(17))
     publish_together("a", "bad", "b")
     publish_each(*range(20, 60))
@@ -117,7 +117,7 @@ def test_a_failure_in_what_was_read_ahead_costs_its_own_transaction() -> None:
     assert (lag(), next_offset()) == (0, 61)
 
 
-def test_what_was_read_ahead_is_forgotten_where_the_place_has_been_moved() -> None:
+def test_prefetched_events_are_discarded_if_the_cursor_was_moved() -> None:
     publish_each(*range(100))
     handler = Recorder()
 
@@ -138,7 +138,7 @@ def test_what_was_read_ahead_is_forgotten_where_the_place_has_been_moved() -> No
     assert lag() == 0
 
 
-def test_what_runs_after_a_commit_finds_no_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_after_the_commit_finds_no_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     publish_each(*range(60))
     seen: list[tuple[str, Any, bool]] = []
 
@@ -172,7 +172,7 @@ def test_the_commit_of_a_batch_waits_for_nothing(session: "psycopg.Connection[An
     assert seen == [(1,)] * 10 + [(11,)] * 10 + [(21,)] * 10
 
 
-def test_a_place_that_somebody_takes_between_two_batches_is_left_to_them(
+def test_a_cursor_that_another_session_locks_between_two_batches_is_left_to_it(
     monkeypatch: pytest.MonkeyPatch, session: "psycopg.Connection[Any]"
 ) -> None:
     publish_each(*range(40))
@@ -216,7 +216,7 @@ def test_a_place_that_somebody_takes_between_two_batches_is_left_to_them(
     assert handler.payloads == list(range(40))
 
 
-def test_leaving_early_gives_the_place_up_at_once(session: "psycopg.Connection[Any]") -> None:
+def test_leaving_early_releases_the_cursor_at_once(session: "psycopg.Connection[Any]") -> None:
     publish_each(*range(40))
     handler = Recorder()
     task = task_of(declare(handler, topic="work"))
@@ -242,7 +242,7 @@ def test_small_ones_are_read_two_at_a_time_and_large_ones_are_not(sent: list[str
         publish_each(*[{"n": n, "text": text} for n in range(40)])
         sent.clear()
         drain(declare(Recorder(), topic="work"), batch_size=10)
-        # Each reads one entry more than it needs; the next one has it in hand.
+        # Each reads one entry more than it needs; the next one already has it.
         assert reads(sent) == expected
 
 
@@ -260,7 +260,7 @@ def test_leaving_early_does_not_look_like_a_death(session: "psycopg.Connection[A
     assert [found.crashed for found in look_for_work(declaration)] == [False]
 
 
-def test_what_fails_behind_the_commit_makes_no_committed_batch_look_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_after_the_commit_does_not_make_the_batch_look_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     publish_each(*range(60))
     told = batches(monkeypatch)
     handler = Recorder()
@@ -279,7 +279,7 @@ def test_what_fails_behind_the_commit_makes_no_committed_batch_look_failed(monke
     assert not is_in_transaction()
 
 
-def test_what_is_logged_of_a_batch_is_logged_outside_its_transaction(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_is_logged_outside_its_transaction(caplog: pytest.LogCaptureFixture) -> None:
     publish_each(*range(30))
     seen = []
 
@@ -302,7 +302,7 @@ def test_what_is_logged_of_a_batch_is_logged_outside_its_transaction(caplog: pyt
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_what_handlers_publish_is_handled_before_a_drain_ends(threads: int) -> None:
+def test_events_that_handlers_publish_are_handled_before_a_drain_ends(threads: int) -> None:
     publish_each(*range(3))
     handled = []
 

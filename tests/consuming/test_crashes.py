@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 def die_until_drained(**settings: Any) -> int:
     """Starts one worker after the other, until one has nothing left to do. Returns how many died."""
     for deaths in range(12):
-        with consumer("deadly", "--drain", "--wait-period-ms", 20, **settings) as process:
+        with consumer("fatal", "--drain", "--wait-period-ms", 20, **settings) as process:
             code = process.ends()
             if code == 0:
                 return deaths
@@ -75,7 +75,7 @@ def test_at_least_once_the_others_are_all_handled_and_the_first_deaths_alone_rep
 
 
 @pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
-def test_also_behind_events_that_the_group_does_not_want(delivery: str, effects_table: None) -> None:
+def test_a_crash_is_found_behind_filtered_events_too(delivery: str, effects_table: None) -> None:
     publish_each(1, 2, 3)
     publish_each("kill", type="wanted")
     assert die_until_drained(delivery=delivery, where={"type": "wanted"}) <= 1 + MOST_DEATHS
@@ -84,7 +84,7 @@ def test_also_behind_events_that_the_group_does_not_want(delivery: str, effects_
 
 
 @pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
-def test_also_when_it_is_tried_again(delivery: str, effects_table: None) -> None:
+def test_a_crash_in_a_retry_is_found_too(delivery: str, effects_table: None) -> None:
     publish_each("kill", "fine")
     drain(
         declare(
@@ -121,7 +121,7 @@ def test_a_death_is_seen_by_the_lock_that_it_left() -> None:
     assert [work.crashed for work in look_for_work(task.declared)] == [False]
 
 
-def test_a_database_that_fails_again_and_again_is_no_death() -> None:
+def test_a_database_that_fails_repeatedly_does_not_count_as_a_death() -> None:
     publish_each(1, 2)
     attempts: list[int] = []
 
@@ -136,7 +136,7 @@ def test_a_database_that_fails_again_and_again_is_no_death() -> None:
     assert (lag(), claims()) == (0, [])
 
 
-def test_nor_does_it_put_anybody_on_guard() -> None:
+def test_a_failing_database_does_not_make_workers_count_attempts() -> None:
     publish_each(1, 2)
     seen: list[Any] = []
 
@@ -149,7 +149,7 @@ def test_nor_does_it_put_anybody_on_guard() -> None:
     assert seen == [[], [], []]
 
 
-def test_nor_while_an_event_is_tried_again() -> None:
+def test_a_database_that_fails_during_a_retry_does_not_count_as_a_death() -> None:
     publish_each("bad")
     attempts: list[int] = []
 
@@ -166,7 +166,7 @@ def test_nor_while_an_event_is_tried_again() -> None:
     assert not Attempt.objects.filter(exception_class__contains="WorkerDied").exists()
 
 
-def test_a_connection_that_is_cut_in_a_guarded_attempt_is_no_death() -> None:
+def test_a_connection_cut_in_a_counted_attempt_is_not_a_death() -> None:
     publish_each(1)
     calls: list[int] = []
 
@@ -185,7 +185,7 @@ def test_a_connection_that_is_cut_in_a_guarded_attempt_is_no_death() -> None:
 
 
 @pytest.mark.parametrize("raises", [False, True])
-def test_nor_is_one_that_the_handler_hides(raises: bool) -> None:
+def test_a_cut_connection_that_the_handler_hides_is_not_a_death(raises: bool) -> None:
     publish_each(1, 2)
     calls: list[Any] = []
 
@@ -218,7 +218,7 @@ def guard_of(task: PartitionTask, worker: str) -> AbstractContextManager[CrashCo
     return CrashCounter(task, worker)
 
 
-def test_while_one_is_at_it_nobody_else_counts() -> None:
+def test_while_one_worker_tries_no_other_counts() -> None:
     task = task_before(1)
     with guard_of(task, "one") as one, guard_of(task, "two") as two:
         counted = one.count(10)
@@ -234,7 +234,7 @@ def test_while_one_is_at_it_nobody_else_counts() -> None:
 
 
 @pytest.mark.usefixtures("through_pooler")
-def test_nor_behind_a_pooler_though_there_it_does_not_show_who_lives() -> None:
+def test_behind_a_pooler_no_other_counts_either() -> None:
     task = task_before(1)
     with guard_of(task, "two") as two:
         with guard_of(task, "one") as one:
@@ -247,7 +247,7 @@ def test_nor_behind_a_pooler_though_there_it_does_not_show_who_lives() -> None:
         assert counted.attempt == 2
 
 
-def test_a_dead_ones_attempt_counts() -> None:
+def test_a_dead_workers_attempt_counts() -> None:
     task = task_before(1)
     with guard_of(task, "two") as two:
         with guard_of(task, "one") as one:
@@ -258,7 +258,7 @@ def test_a_dead_ones_attempt_counts() -> None:
         assert (counted.attempt, claims()) == (2, [(1, 1, 2)])
 
 
-def test_one_who_was_cut_off_takes_its_own_back_though_another_has_counted_since() -> None:
+def test_a_cut_off_worker_takes_back_its_own_count_though_another_has_counted_since() -> None:
     task = task_before(1)
     with guard_of(task, "one") as one, guard_of(task, "two") as two:
         first = one.count(10)
@@ -271,10 +271,10 @@ def test_one_who_was_cut_off_takes_its_own_back_though_another_has_counted_since
         one.uncount(first)
         assert claims() == [(1, 1, 1)]
         two.uncount(second)
-        assert claims() == [(1, 1, 0)], "what one may have had in hand is still watched"
+        assert claims() == [(1, 1, 0)], "what the dead worker may have had is still watched"
 
 
-def test_one_who_does_not_hear_that_its_own_is_back_takes_back_no_other() -> None:
+def test_a_worker_that_misses_that_answer_takes_back_no_other_count() -> None:
     task = task_before(1)
     for worker in ("died", "died, too"):
         with guard_of(task, worker) as dying:
@@ -288,8 +288,8 @@ def test_one_who_does_not_hear_that_its_own_is_back_takes_back_no_other() -> Non
     assert (lost.lost, claims()) == (1, [(1, 1, 2)])
 
 
-def test_what_was_passed_by_another_since_it_was_counted_is_not_taken_for_the_next() -> None:
-    publish_each("deadly", "innocent")
+def test_a_count_of_a_passed_transaction_does_not_apply_to_the_next() -> None:
+    publish_each("fatal", "innocent")
     number()
     handler = Recorder()
     task = task_of(declare(handler, topic="work"))
@@ -311,16 +311,16 @@ def test_what_was_passed_by_another_since_it_was_counted_is_not_taken_for_the_ne
                 counted = one.count(batch_size)
                 assert counted
                 assert counted.poisoned
-                assert consume(task, 1).passed == 1, "by one who had looked before there was a claim"
+                assert consume(task, 1).passed == 1, "by one who had looked before there was a lease"
                 return counted
 
         with Late(task, "one") as late:
             assert consume(task, 10, late).passed == 0
-    assert handler.payloads == ["deadly"]
+    assert handler.payloads == ["fatal"]
     assert states() == []
 
 
-def test_one_who_does_not_hear_that_it_has_counted_takes_it_back() -> None:
+def test_a_worker_that_misses_the_answer_to_its_count_takes_it_back() -> None:
     task = task_before(1)
     lost = TheFirstWith(b"COMMIT")
     with losing(lost), guard_of(task, "one") as one:
@@ -354,7 +354,7 @@ def test_many_workers_that_all_live_blame_no_event(delivery: str) -> None:
     assert not DeadLetter.objects.exists()
 
 
-def test_the_guard_ends_behind_what_the_dead_worker_may_have_had() -> None:
+def test_counting_ends_after_what_the_dead_worker_may_have_had() -> None:
     publish_each(*range(6))
     number()
     handler = Recorder()
@@ -375,7 +375,7 @@ def test_the_guard_ends_behind_what_the_dead_worker_may_have_had() -> None:
     assert Lease.objects.count() == 0
 
 
-def test_short_transaction_ids_are_told_apart_over_the_end_of_their_range() -> None:
+def test_short_transaction_ids_are_distinguished_over_the_end_of_their_range() -> None:
     """A row's xmax says the last 32 bits of a transaction's number; the rest is worked out."""
     with psycopg.connect(**connection_parameters(), autocommit=True) as session:
 

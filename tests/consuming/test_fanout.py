@@ -1,4 +1,4 @@
-"""What many groups cost: the log is written once, whoever reads it."""
+"""What many groups cost: the log is written once, however many read it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ EVENTS, AT_ONCE = 4000, 50
 
 @contextmanager
 def on(url: str) -> Iterator[None]:
-    """This process on a server of its own, where nobody else writes."""
+    """This process on a server of its own, where no other process writes."""
     parts = urlsplit(url)
     there = {"HOST": parts.hostname, "PORT": parts.port, "USER": parts.username, "NAME": parts.path.strip("/")}
     there["PASSWORD"] = parts.password or ""
@@ -62,7 +62,7 @@ def wal_per_event(topic: str, groups: int) -> float:
     return float(asked(f"SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '{before}')")) / EVENTS
 
 
-def test_what_is_written_does_not_grow_with_the_groups(server: Any, record_property: Any) -> None:
+def test_the_wal_does_not_grow_with_the_groups(server: Any, record_property: Any) -> None:
     with on(server.url()):
         # Whole pages come at random, with checkpoints.
         asked("ALTER SYSTEM SET full_page_writes = off")

@@ -100,7 +100,7 @@ def test_leases_through_a_pooler(work: str, session: "psycopg.Connection[Any]", 
         assert lease
         (first,) = session.execute("SELECT expires_at FROM consumer_claims").fetchone() or (None,)
         wait_until(lambda: Lease.objects.get().expires_at > first, "it is renewed")
-        assert Lease.objects.get().lock_key is None, "nobody's session can be watched here"
+        assert Lease.objects.get().lock_key is None, "no session can be watched here"
         assert two.consume(task, 10).passed == 0
         assert [found.is_leased for found in look_for_work(task.declared, "two")] == [True]
     assert (
@@ -139,7 +139,7 @@ def option(name: str, value: Any) -> Iterator[None]:
         connection.close()
 
 
-def test_a_batch_has_the_isolation_that_the_database_s_options_ask_for(work: str, effects_table: None) -> None:
+def test_a_batch_has_the_isolation_level_of_the_database_s_options(work: str, effects_table: None) -> None:
     seen = []
 
     def handler(event: Event) -> None:

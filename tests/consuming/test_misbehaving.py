@@ -1,4 +1,4 @@
-"""Handlers that do what they must not: it costs their own events, and nobody else's effects are lost or doubled."""
+"""Handlers that do what they must not: it costs their own events, and no other effects are lost or repeated."""
 
 import asyncio
 import random
@@ -69,7 +69,7 @@ MISDEEDS: dict[str, Callable[[], Any]] = {
     "leaves a broken transaction": swallow(sql("SELECT 1 / 0")),
     "says that all is to be undone": lambda: transaction.set_rollback(True),
     "moves the search path": sql("SET search_path TO nowhere"),
-    "becomes somebody who only reads": set_role,
+    "becomes a read-only role": set_role,
     "leaves the process": raise_(SystemExit(1)),
     "is cancelled": raise_(asyncio.CancelledError()),
     "uses a cursor that is closed": lambda: _closed_cursor().execute("SELECT 1"),
@@ -107,7 +107,7 @@ def test_transactional_effects_of_the_others_exactly_once(name: str) -> None:
     assert (lag(), claims()) == (0, [])
 
 
-def test_a_long_transaction_fails_whole_where_only_reading_on_shows_that_a_handler_has_broken_it() -> None:
+def test_a_long_transaction_fails_as_a_whole_if_only_the_next_read_shows_the_fault() -> None:
     def break_it_silently(event: Event) -> None:
         if event.payload == 5:
             swallow(sql("SELECT 1 / 0"))()
@@ -124,7 +124,7 @@ def test_a_long_transaction_fails_whole_where_only_reading_on_shows_that_a_handl
 @pytest.mark.parametrize(
     "name", ["commits by SQL", "closes by Django", "moves the search path", "rolls back by psycopg"]
 )
-def test_also_in_a_retry(name: str) -> None:
+def test_the_same_in_a_retry(name: str) -> None:
     publish_each("bad", 1)
     attempts: list[int] = []
 
@@ -143,8 +143,8 @@ def test_also_in_a_retry(name: str) -> None:
     assert attempts[-1] == 2
 
 
-@pytest.mark.parametrize("name", ["moves the search path", "becomes somebody who only reads"])
-def test_what_shows_only_when_the_place_is_moved_is_the_fault_of_the_last_event(name: str) -> None:
+@pytest.mark.parametrize("name", ["moves the search path", "becomes a read-only role"])
+def test_a_fault_that_shows_when_the_cursor_moves_is_the_last_events(name: str) -> None:
     publish_each(1, "bad")
 
     def handler(event: Event) -> None:
@@ -192,7 +192,7 @@ def test_what_a_handler_may_do(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["commits by SQL", "closes by psycopg", "moves the search path", "is cancelled"])
-def test_at_least_once_none_of_it_keeps_the_others_waiting(name: str) -> None:
+def test_at_least_once_no_misbehaviour_holds_up_the_others(name: str) -> None:
     publish_each(1, "bad", 2)
 
     def handler(event: Event) -> None:
@@ -209,7 +209,7 @@ def test_at_least_once_none_of_it_keeps_the_others_waiting(name: str) -> None:
 
 @pytest.mark.parametrize("batch", [False, True])
 @pytest.mark.parametrize("name", ["closes by psycopg", "moves the search path", "begins and breaks it"])
-def test_at_least_once_a_long_transaction_fails_whole_where_only_reading_on_fails(name: str, batch: bool) -> None:
+def test_at_least_once_a_long_transaction_fails_as_a_whole_if_only_the_next_read_fails(name: str, batch: bool) -> None:
     misdeeds = MISDEEDS | {"begins and breaks it": lambda: [sql("BEGIN")(), swallow(sql("SELECT 1 / 0"))()]}
 
     def break_it_silently(given: Any) -> None:
@@ -254,10 +254,10 @@ def test_a_handler_that_hangs_is_ended_and_seen(tmp_path: Any) -> None:
         process.wait_for('begins "hang"')
         old = liveness.stat().st_mtime_ns
         process.send(15)
-        process.wait_for("Finishing what is in hand, for 1 s at most")
+        process.wait_for("Finishing the current batch, for at most 1 s")
         process.wait_for("Not finished in time: readers on partition 0")
         assert process.ends() == 3
-        assert liveness.stat().st_mtime_ns == old, "nobody says that it lives while a handler hangs"
+        assert liveness.stat().st_mtime_ns == old, "the file is not touched while a handler hangs"
     assert effects() == []
     publish_each(2)
     with consumer("hanging") as process:
@@ -269,7 +269,7 @@ def test_a_handler_that_hangs_is_ended_and_seen(tmp_path: Any) -> None:
         assert process.ends() == -15, "the second one forces"
 
 
-def test_a_handler_that_fills_the_memory_costs_its_own_event() -> None:
+def test_a_handler_that_fills_the_memory_only_fails_its_own_event() -> None:
     publish_each(1, "eat", 2)
     with consumer("hungry", "--drain", bytes=1_200_000_000) as process:
         code = process.ends()

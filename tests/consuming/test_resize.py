@@ -55,13 +55,13 @@ class InOrder:
 
 
 def task_at(declaration: Any, partition: int) -> PartitionTask:
-    """As a worker has it that has not registered the group anew."""
+    """As a worker sees it that has not registered the group again."""
     topic = Topic.objects.get(name="sized")
     return PartitionTask(declared=declaration, topic_id=topic.pk, partition_id=partition, using="default")
 
 
 @pytest.mark.parametrize("mode", [Delivery.TRANSACTIONAL, Delivery.AT_LEAST_ONCE])
-def test_nothing_behind_it_before_all_that_is_before_it(mode: Delivery) -> None:
+def test_nothing_after_a_resize_before_everything_before_it(mode: Delivery) -> None:
     handler = Recorder()
     declaration = declare(handler, topic="sized", delivery=mode)
     register_subscription(declaration, using="default")
@@ -100,9 +100,7 @@ def keys_in(before: int, after: int, wanted: int) -> list[int]:
     [{}, {"where": {"payload__gte": 0}}, {"on_failure": "park_key"}, {"delivery": "at_least_once"}],
     ids=str,
 )
-def test_one_that_comes_after_somebody_has_looked_for_work(
-    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resize_after_a_worker_has_looked_for_work(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker knows what there is to do for as long as it takes to do it; a resize may come meanwhile."""
     monkeypatch.setattr("pubsub.worker.worker.SESSION_S", 0)  # partition 0 is left with more to do
     moving, staying = keys_in(0, 1, 12), keys_in(1, 1, 1)
@@ -135,7 +133,7 @@ def test_one_that_comes_after_somebody_has_looked_for_work(
     assert handler.count == 2 * 13
 
 
-def test_groups_pass_it_each_for_itself() -> None:
+def test_each_group_passes_a_resize_on_its_own() -> None:
     quick, slow = InOrder(), InOrder()
     declarations = declare(quick, topic="sized", group="quick"), declare(slow, topic="sized", group="slow")
     for declaration in declarations:
@@ -153,7 +151,7 @@ def test_groups_pass_it_each_for_itself() -> None:
     assert quick.mistakes == slow.mistakes == []
 
 
-def test_two_of_them_with_partitions_that_a_group_has_not_seen_yet() -> None:
+def test_two_resizes_with_partitions_that_a_group_has_not_seen_yet() -> None:
     handler = InOrder()
     declaration = declare(handler, topic="sized")
     register_subscription(declaration, using="default")
@@ -165,7 +163,7 @@ def test_two_of_them_with_partitions_that_a_group_has_not_seen_yet() -> None:
     resize(3)
     publish_round(2)
     number()
-    # As if nobody had registered the group since: partitions 2 to 5 hold events, and it has no cursor there.
+    # As if no worker had registered the group since: partitions 2 to 5 hold events, and it has no cursor there.
     ConsumerOffset.objects.filter(partition_id__gte=2).delete()
     for _ in range(4):
         look_for_work(declaration)
@@ -178,7 +176,7 @@ def test_two_of_them_with_partitions_that_a_group_has_not_seen_yet() -> None:
     assert lag() == 0
 
 
-def test_a_new_group_reads_partitions_that_the_topic_has_no_more() -> None:
+def test_a_new_group_reads_partitions_that_the_topic_no_longer_has() -> None:
     register_subscription(declare(Recorder(), topic="sized", group="others"), using="default")
     resize(6)
     publish_round(0)
@@ -191,7 +189,7 @@ def test_a_new_group_reads_partitions_that_the_topic_has_no_more() -> None:
     assert handler.count == 2 * KEYS
 
 
-def test_a_claim_in_somebodys_hand_is_before_it() -> None:
+def test_a_held_lease_is_before_a_resize() -> None:
     from .helpers import leaseholder, task_of
 
     handler = InOrder()

@@ -45,7 +45,7 @@ def test_a_transaction_of_200_000_events_fits_into_300_mb(delivery: str, long_tr
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
-def test_also_when_it_is_replayed(delivery: str, long_transaction: None) -> None:
+def test_the_same_when_it_is_replayed(delivery: str, long_transaction: None) -> None:
     def fail(event: Any) -> None:
         if event.payload["n"] == MANY - 1 or event.payload["n"] == 0:
             raise ValueError
@@ -62,7 +62,7 @@ def test_also_when_it_is_replayed(delivery: str, long_transaction: None) -> None
     assert peak < 300
 
 
-def test_an_idle_process_is_small_and_soon_there(transactional_db: None) -> None:
+def test_an_idle_process_is_small_and_starts_quickly(transactional_db: None) -> None:
     topic_of(8)
     started = time.monotonic()
     with consumer("counting") as process:
@@ -77,7 +77,7 @@ def test_an_idle_process_is_small_and_soon_there(transactional_db: None) -> None
     assert took < 15
 
 
-def test_garbage_is_not_looked_for_in_what_the_project_has_loaded(work: str) -> None:
+def test_the_projects_modules_are_exempt_from_garbage_collection(work: str) -> None:
     publish_each(1)
     with consumer("collecting", "--drain") as process:
         _, walked, left_alone = process.wait_for("walked").split()

@@ -109,7 +109,7 @@ def check_order(done: list[Any], *, repeats: bool) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_killed_at_random_transactional_effects_are_there_exactly_once(wide: str, effects_table: None) -> None:
+def test_killed_at_random_transactional_effects_occur_exactly_once(wide: str, effects_table: None) -> None:
     published = storm(kill)
     done = effects()
     assert Counter(map(tuple, done)) == Counter(map(tuple, published))
@@ -128,7 +128,7 @@ def test_killed_at_random_at_least_once_loses_nothing(wide: str, effects_table: 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_killed_at_random_at_most_once_doubles_nothing_and_shows_the_rest(wide: str, effects_table: None) -> None:
+def test_killed_at_random_at_most_once_repeats_nothing_and_shows_the_rest(wide: str, effects_table: None) -> None:
     published = storm(kill, delivery="at_most_once", lease_s=5, seconds=20)
     done = Counter(map(tuple, effects()))
     assert set(done.values()) == {1}
@@ -175,7 +175,7 @@ def test_stopped_for_longer_than_its_lease_then_continued(work: str, effects_tab
             zombie.send(signal.SIGCONT)
             zombie.wait_for("continues 0")
             zombie.send(signal.SIGTERM)
-            zombie.wait_for("Stopped: 0 events passed")
+            zombie.wait_for("Stopped after 0 events")
             publish_each(6)
             second.wait_for("handled 6")
             wait_until(lambda: lag() == 0 and not claims(), "it is acknowledged")

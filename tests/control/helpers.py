@@ -31,7 +31,7 @@ def fill(count: int, topic: str = TOPIC, start: int = 0) -> None:
 
 
 def subscribe(group: str = GROUP, topic: str = TOPIC, *, start: Any = "earliest", read: bool = False) -> Recorder:
-    """Gives a group its places; it has read everything so far if it says so."""
+    """Gives a group its cursors, at the tip if `read` is given."""
     recorder = Recorder()
     declared = declare(recorder, topic=topic, group=group, start=start)
     if read:
@@ -68,12 +68,12 @@ def journal() -> list[tuple[str, str, str, str]]:
 
 
 def check_counts(group: str = GROUP) -> None:
-    """What the places say has been passed is what has been passed: lag is exact."""
+    """The cursors have passed exactly as many events as they say: lag is exact."""
     with connections["default"].cursor() as cursor:
         cursor.execute(
-            "SELECT place.partition_id, place.passed, (SELECT count(*) FROM log_entry WHERE topic_id = place.topic_id"
-            "   AND partition_id = place.partition_id AND position < place.next_position)"
-            " FROM consumer_offsets AS place WHERE place.group_id = %s",
+            "SELECT cursor.partition_id, passed, (SELECT count(*) FROM log_entry WHERE topic_id = cursor.topic_id"
+            "   AND partition_id = cursor.partition_id AND position < cursor.next_position)"
+            " FROM consumer_offsets AS cursor WHERE cursor.group_id = %s",
             [group],
         )
         for partition, passed, really in cursor.fetchall():

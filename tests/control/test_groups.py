@@ -1,4 +1,4 @@
-"""The states of a subscription: which moves there are, that they are told, and that they hold what they promise."""
+"""The states of a subscription: the transitions, their audit, and that they keep what they promise."""
 
 import datetime as dt
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("before", Status)
 @pytest.mark.parametrize("to", Status)
 @pytest.mark.parametrize("by_system", [False, True])
-def test_only_the_moves_of_the_state_machine_are_made(before: Status, to: Status, by_system: bool) -> None:
+def test_only_transitions_of_the_state_machine_are_made(before: Status, to: Status, by_system: bool) -> None:
     make_topic()
     subscribe()
     Subscription.objects.update(status=before)
@@ -37,12 +37,12 @@ def test_only_the_moves_of_the_state_machine_are_made(before: Status, to: Status
     assert len(journal()) == 1 + allowed
 
 
-def test_nothing_leads_out_of_cancelled_and_operators_make_nobody_dead() -> None:
+def test_cancelled_is_final_and_operators_cannot_make_a_group_dead() -> None:
     assert not [move for move in BY_OPERATORS | BY_THE_SYSTEM if move[0] == Status.CANCELLED]
     assert not [move for move in BY_OPERATORS if move[1] == Status.DEAD]
 
 
-def test_a_paused_group_keeps_its_place_and_goes_on_there() -> None:
+def test_a_paused_group_keeps_its_cursors_and_continues_there() -> None:
     make_topic()
     subscribe(read=True)
     fill(3)
@@ -53,7 +53,7 @@ def test_a_paused_group_keeps_its_place_and_goes_on_there() -> None:
     assert sorted(reread()) == [0, 1, 2]
 
 
-def test_a_cancelled_group_gets_nothing() -> None:
+def test_a_cancelled_group_gets_no_events() -> None:
     make_topic()
     subscribe()
     cancel(TOPIC, GROUP, **WHO)
@@ -61,7 +61,7 @@ def test_a_cancelled_group_gets_nothing() -> None:
     assert reread() == []
 
 
-def test_the_journal_says_who_when_why_before_and_after() -> None:
+def test_the_audit_log_says_who_when_why_before_and_after() -> None:
     make_topic()
     subscribe()
     begun = timezone.now() - dt.timedelta(seconds=5)
@@ -75,7 +75,7 @@ def test_the_journal_says_who_when_why_before_and_after() -> None:
     assert subscription.status_changed_at > begun
 
 
-def test_a_second_time_changes_nothing_and_tells_nothing() -> None:
+def test_a_second_time_changes_nothing_and_records_nothing() -> None:
     make_topic()
     subscribe()
     assert pause(TOPIC, GROUP, **WHO).changed
@@ -85,7 +85,7 @@ def test_a_second_time_changes_nothing_and_tells_nothing() -> None:
     assert [action for _, action, _, _ in journal()] == ["create", "pause"]
 
 
-def test_what_is_undone_is_not_told_either() -> None:
+def test_a_change_that_is_undone_is_not_recorded() -> None:
     make_topic()
     subscribe()
     with pytest.raises(ZeroDivisionError), transaction.atomic():
@@ -111,7 +111,7 @@ def test_a_group_that_is_active_again_has_missed_no_heartbeat() -> None:
     assert subscription.last_heartbeat_at > long_ago
 
 
-def test_two_operators_at_once_do_it_once(session: Session, other: Session) -> None:
+def test_two_operators_at_once_change_it_once(session: Session, other: Session) -> None:
     make_topic()
     subscribe()
     session.execute("BEGIN")
@@ -124,7 +124,7 @@ def test_two_operators_at_once_do_it_once(session: Session, other: Session) -> N
 
 
 @pytest.mark.parametrize("topic", [None, TOPIC])
-def test_a_group_that_nobody_knows_is_told_with_the_nearest_name(topic: str | None) -> None:
+def test_an_unknown_group_is_reported_with_the_nearest_name(topic: str | None) -> None:
     make_topic()
     subscribe()
     with pytest.raises(UnknownGroup, match=r'No group "mial" .* Did you mean "mail"?'):
@@ -137,7 +137,7 @@ def test_a_group_that_nobody_knows_is_told_with_the_nearest_name(topic: str | No
 # Removing a group.
 
 
-def test_an_active_group_is_not_removed_and_one_with_something_unread_neither() -> None:
+def test_a_group_that_is_active_or_has_unread_events_is_not_removed() -> None:
     make_topic()
     subscribe()
     fill(2)
@@ -155,7 +155,7 @@ def test_an_active_group_is_not_removed_and_one_with_something_unread_neither() 
     assert Subscription.objects.count() == 1
 
 
-def test_a_cancelled_group_goes_with_everything_it_had_and_its_letters_are_discarded() -> None:
+def test_a_cancelled_group_is_removed_and_its_dead_letters_discarded() -> None:
     topic = make_topic()
     subscribe()
     subscribe("audit")
@@ -176,7 +176,7 @@ def test_a_cancelled_group_goes_with_everything_it_had_and_its_letters_are_disca
     assert journal()[-1] == ("olivia", "remove", TOPIC, GROUP)
 
 
-def test_force_removes_an_active_group_with_all_that_it_has_not_read() -> None:
+def test_force_removes_an_active_group_with_unread_events() -> None:
     make_topic()
     subscribe()
     fill(2)
@@ -184,13 +184,13 @@ def test_force_removes_an_active_group_with_all_that_it_has_not_read() -> None:
     assert not Subscription.objects.exists()
 
 
-def test_a_group_is_not_taken_from_under_its_worker(session: Session, other: Session) -> None:
+def test_a_group_is_not_removed_while_a_worker_holds_a_partition(session: Session, other: Session) -> None:
     make_topic()
     subscribe()
     pause(TOPIC, GROUP, **WHO)
     session.execute("BEGIN")
     session.execute("SELECT FROM consumer_offsets WHERE partition_id = 1 FOR UPDATE")
-    with pytest.raises(PartitionInUse, match=r"in hand at this moment: 1 \(by a worker\)"):
+    with pytest.raises(PartitionInUse, match=r'hold partitions of topic "orders": 1 \(by a worker\)'):
         remove_group(TOPIC, GROUP, **WHO)
     with pytest.raises(PartitionInUse, match=r"for more than 0.05 s"):
         remove_group(TOPIC, GROUP, force=True, wait_s=0.05, **WHO)

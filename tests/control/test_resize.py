@@ -1,4 +1,4 @@
-"""Another number of partitions while publishers publish: one place in the log, before and behind which all agrees."""
+"""Another number of partitions while publishers publish: all agree on the position in the log where it changes."""
 
 import threading
 from collections import defaultdict
@@ -30,7 +30,7 @@ from .helpers import (
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_resize_is_a_row_that_says_from_where_on_it_holds() -> None:
+def test_a_resize_is_a_row_with_the_position_from_which_it_applies() -> None:
     topic = make_topic(partitions=2)
     fill(3, topic="default")
     fill(4)
@@ -48,7 +48,7 @@ def test_a_resize_is_a_row_that_says_from_where_on_it_holds() -> None:
     assert event.reason == "more workers"
 
 
-def test_every_group_gets_a_place_in_each_new_partition_behind_all_that_is_there() -> None:
+def test_every_group_gets_a_cursor_in_each_new_partition_at_the_tip() -> None:
     make_topic(partitions=2)
     subscribe()
     subscribe("audit")
@@ -65,7 +65,7 @@ def test_every_group_gets_a_place_in_each_new_partition_behind_all_that_is_there
     assert sum(lag().values()) == 26
 
 
-def test_fewer_partitions_leave_the_old_places_for_what_is_still_in_them() -> None:
+def test_fewer_partitions_leave_the_old_cursors_for_the_events_still_in_them() -> None:
     make_topic(partitions=4)
     subscribe()
     fill(12)
@@ -80,7 +80,7 @@ def test_fewer_partitions_leave_the_old_places_for_what_is_still_in_them() -> No
     assert sum(lag().values()) == 23
 
 
-def test_a_late_joiner_also_gets_what_is_left_in_partitions_that_are_no_more() -> None:
+def test_a_late_joiner_also_gets_what_is_left_in_removed_partitions() -> None:
     make_topic(partitions=4)
     fill(12)
     resize_topic(TOPIC, 1, **WHO)
@@ -90,7 +90,7 @@ def test_a_late_joiner_also_gets_what_is_left_in_partitions_that_are_no_more() -
     check_counts("late")
 
 
-def test_a_late_joiner_is_told_where_it_starts() -> None:
+def test_registering_returns_where_a_late_joiner_starts() -> None:
     make_topic(partitions=2)
     fill(5)
     with connection.cursor() as cursor:
@@ -108,7 +108,7 @@ def test_the_same_number_changes_nothing() -> None:
     assert [action for _, action, _, _ in journal()] == ["create"]
 
 
-def test_twice_at_one_place_is_one_change_in_the_end() -> None:
+def test_two_resizes_at_one_position_are_one_change() -> None:
     make_topic(partitions=2)
     fill(1)
     resize_topic(TOPIC, 8, **WHO)
@@ -126,7 +126,7 @@ def test_bad_numbers_and_names_are_refused() -> None:
         resize_topic("other", 2, **WHO)
 
 
-def test_what_is_open_across_a_resize_goes_to_the_new_partitions(session: Session) -> None:
+def test_a_transaction_open_across_a_resize_goes_to_the_new_partitions(session: Session) -> None:
     topic = make_topic(partitions=1)
     session.execute("BEGIN")
     for n in range(20):
@@ -139,7 +139,7 @@ def test_what_is_open_across_a_resize_goes_to_the_new_partitions(session: Sessio
         assert cursor.fetchall() == [(0,), (1,), (2,), (3,)]
 
 
-def test_it_waits_for_a_pass_and_publishers_wait_for_neither(session: Session, other: Session) -> None:
+def test_it_waits_for_a_pass_but_publishers_wait_for_neither(session: Session, other: Session) -> None:
     topic = make_topic(partitions=2)
     fill(2)
     session.execute("BEGIN")
@@ -157,8 +157,8 @@ def test_it_waits_for_a_pass_and_publishers_wait_for_neither(session: Session, o
         assert [offset for (offset,) in cursor.fetchall()] == [1, 2, 3, 4]
 
 
-def test_resizes_under_load_part_the_log_exactly(session: Session) -> None:
-    """Publishers and a sequencer run while the number changes; each entry's partition is the one of its stretch."""
+def test_resizes_under_load_divide_the_log_exactly(session: Session) -> None:
+    """Publishers and a sequencer run while the number changes; each entry has the partition of its time."""
     topic = make_topic(partitions=3)
     subscribe()
     stopping = threading.Event()

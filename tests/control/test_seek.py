@@ -59,7 +59,7 @@ def ten() -> list[int]:
         return [partition for (partition,) in cursor.fetchall()]
 
 
-def test_earliest_gives_everything_again_and_latest_nothing(ten: list[int]) -> None:
+def test_earliest_repeats_everything_and_latest_nothing(ten: list[int]) -> None:
     seek(TOPIC, GROUP, to="earliest", **WHO)
     assert sum(lag().values()) == 10
     check_counts()
@@ -73,7 +73,7 @@ def test_earliest_gives_everything_again_and_latest_nothing(ten: list[int]) -> N
     assert reread() == [10]
 
 
-def test_earliest_is_the_oldest_that_retention_has_left(ten: list[int]) -> None:
+def test_earliest_is_the_oldest_event_still_stored(ten: list[int]) -> None:
     """As retention does: entries go, and the counters say how many."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM log_entry WHERE c_offset <= 4")
@@ -91,7 +91,7 @@ def test_earliest_is_the_oldest_that_retention_has_left(ten: list[int]) -> None:
 
 
 @pytest.mark.parametrize("offset", [1, 2, 5, 6, 10, 11])
-def test_an_offset_is_the_first_event_that_comes_again(ten: list[int], offset: int) -> None:
+def test_an_offset_is_the_first_event_to_be_repeated(ten: list[int], offset: int) -> None:
     moves = seek(TOPIC, GROUP, to=offset, **WHO)
     check_counts()
     assert sum(move.lag_after for move in moves) == 11 - offset == sum(lag().values())
@@ -107,7 +107,7 @@ def test_beyond_the_tip_is_refused_in_numbers_and_clamped_in_steps(ten: list[int
     assert {offset for offset, _, _ in places().values()} == {11}
 
 
-def test_whoever_moves_a_group_takes_note_of_what_it_has_lost(ten: list[int]) -> None:
+def test_moving_a_group_acknowledges_what_it_missed(ten: list[int]) -> None:
     lost = {"0": [1, 7]}
     Subscription.objects.update(missed=lost)
     passed = {partition: passed for partition, (_, _, passed) in places().items()}
@@ -122,7 +122,7 @@ def test_whoever_moves_a_group_takes_note_of_what_it_has_lost(ten: list[int]) ->
 
 
 @pytest.mark.parametrize("back", [1, 2, 3, 100])
-def test_steps_are_events_of_each_partition(ten: list[int], back: int) -> None:
+def test_steps_count_events_in_each_partition(ten: list[int], back: int) -> None:
     at_the_end = {partition: passed for partition, (_, _, passed) in places().items()}
     of = {partition: [n for n in range(10) if ten[n] == partition] for partition in (0, 1)}
     moves = seek(TOPIC, GROUP, by=-back, **WHO)
@@ -143,7 +143,7 @@ def test_one_partition_moves_alone(ten: list[int]) -> None:
         seek(TOPIC, GROUP, to="earliest", partitions=[7, 1, 2], **WHO)
 
 
-def test_a_time_is_the_first_event_published_then_or_later(ten: list[int]) -> None:
+def test_a_time_means_the_first_event_published_then_or_later(ten: list[int]) -> None:
     start = timezone.now() - dt.timedelta(hours=20)
     for n, message in enumerate(OutboxMessage.objects.filter(topic__name=TOPIC).order_by("id")):
         OutboxMessage.objects.filter(pk=message.pk).update(created_at=start + dt.timedelta(hours=n))
@@ -158,7 +158,7 @@ def test_a_time_is_the_first_event_published_then_or_later(ten: list[int]) -> No
         assert sorted(reread()) == list(range(expected, 10))
 
 
-def test_a_time_is_found_where_a_long_transaction_stands_late_in_the_log(session: Session) -> None:
+def test_a_time_is_found_although_a_long_transaction_is_late_in_the_log(session: Session) -> None:
     """5,000 events a second apart; in the middle stand 900 of a transaction that was open for eight minutes."""
     topic = make_topic(partitions=1)
     start = "timestamptz '2026-01-01 00:00+00'"
@@ -196,7 +196,7 @@ def test_a_time_is_found_among_messages_that_were_delayed(session: Session) -> N
         assert found == (n + 1 - n % 2,)
 
 
-def test_latest_leaves_out_what_is_numbered_and_gives_what_was_open(session: Session) -> None:
+def test_latest_skips_numbered_events_and_gives_those_of_open_transactions(session: Session) -> None:
     """A publisher's transaction is held open across the move: committed before it or after it, not numbered yet."""
     topic = make_topic()
     subscribe()
@@ -213,7 +213,7 @@ def test_latest_leaves_out_what_is_numbered_and_gives_what_was_open(session: Ses
         assert reread() == [n]
 
 
-def test_while_latest_is_not_committed_nobody_numbers(session: Session) -> None:
+def test_nothing_is_numbered_until_a_move_to_latest_has_committed(session: Session) -> None:
     topic = make_topic()
     subscribe()
     with transaction.atomic():
@@ -238,13 +238,15 @@ class Held:
         assert self.go_on.wait(15)
 
 
-def test_a_partition_that_a_worker_has_is_not_moved(ten: list[int]) -> None:
+def test_a_partition_that_a_worker_holds_is_not_moved(ten: list[int]) -> None:
     seek(TOPIC, GROUP, to="earliest", **WHO)
     held = Held()
     worker = Running(drain, declare(held, topic=TOPIC, group=GROUP))
     assert held.begun.wait(15)
     before = places()
-    with pytest.raises(PartitionInUse, match=r"in hand at this moment: [01] \(by a worker\)\. Pause the group"):
+    with pytest.raises(
+        PartitionInUse, match=r'hold partitions of topic "orders": [01] \(by a worker\)\. Pause the group'
+    ):
         seek(TOPIC, GROUP, to="latest", **WHO)
     assert places() == before
     assert journal()[-1][1] == "seek"
@@ -255,7 +257,7 @@ def test_a_partition_that_a_worker_has_is_not_moved(ten: list[int]) -> None:
 
 
 @pytest.mark.parametrize("wait_s", [30, 10**9, float("inf")])
-def test_force_waits_for_what_is_in_hand_and_then_moves(ten: list[int], session: Session, wait_s: float) -> None:
+def test_force_waits_for_the_current_batch_and_then_moves(ten: list[int], session: Session, wait_s: float) -> None:
     seek(TOPIC, GROUP, to="earliest", **WHO)
     held = Held()
     worker = Running(drain, declare(held, topic=TOPIC, group=GROUP))
@@ -272,7 +274,7 @@ def test_force_waits_for_what_is_in_hand_and_then_moves(ten: list[int], session:
     assert sum(lag().values()) == 7
 
 
-def test_a_lease_holds_a_partition_until_it_runs_out_or_is_ended_by_force(ten: list[int]) -> None:
+def test_a_lease_holds_a_partition_until_it_expires_or_is_ended_by_force(ten: list[int]) -> None:
     topic = Subscription.objects.get().topic
     lease = {"topic": topic, "group_id": GROUP, "partition_id": 0, "worker_id": "worker-7"}
     LeaseFactory(**lease)
@@ -289,7 +291,7 @@ def test_a_lease_holds_a_partition_until_it_runs_out_or_is_ended_by_force(ten: l
     seek(TOPIC, GROUP, to=1, **WHO)
     LeaseFactory(**lease, expires_at=timezone.now() + dt.timedelta(days=1), lock_key=7)
     assert [move.in_use for move in preview_seek(TOPIC, GROUP, to=2, using="default")] == ["", ""]
-    seek(TOPIC, GROUP, to=2, **WHO)  # nobody has that lock: the worker has died
+    seek(TOPIC, GROUP, to=2, **WHO)  # no session has that lock: the worker has died
 
 
 def test_a_timeout_leaves_the_callers_transaction_as_it_was(ten: list[int], session: Session) -> None:
@@ -309,7 +311,7 @@ def test_a_timeout_leaves_the_callers_transaction_as_it_was(ten: list[int], sess
 # What is said.
 
 
-def test_the_preview_is_what_then_happens_and_changes_nothing(ten: list[int]) -> None:
+def test_the_preview_is_right_and_changes_nothing(ten: list[int]) -> None:
     seek(TOPIC, GROUP, by=-2, **WHO)
     for where in ({"to": "earliest"}, {"to": "latest"}, {"to": 4}, {"by": -1}, {"by": 1}):
         before, told = places(), len(journal())
@@ -320,7 +322,7 @@ def test_the_preview_is_what_then_happens_and_changes_nothing(ten: list[int]) ->
         assert (places(), len(journal())) == (before, told)
 
 
-def test_the_preview_is_not_in_the_way_and_nobody_in_its(ten: list[int], session: Session) -> None:
+def test_the_preview_neither_blocks_nor_waits(ten: list[int], session: Session) -> None:
     session.execute("BEGIN")
     session.execute("SELECT FROM consumer_offsets FOR UPDATE")
     session.execute("SELECT FROM log_sequencer FOR UPDATE")
@@ -328,7 +330,7 @@ def test_the_preview_is_not_in_the_way_and_nobody_in_its(ten: list[int], session
     assert [move.events for move in moves] == [0, 0]
 
 
-def test_the_journal_tells_the_places_before_and_after(ten: list[int]) -> None:
+def test_the_audit_log_has_the_cursors_before_and_after(ten: list[int]) -> None:
     moves = seek(TOPIC, GROUP, by=-2, reason="a bug in the handler", **WHO)
     event = OperatorEvent.objects.get(action="seek")
     assert event.before is not None
@@ -362,13 +364,13 @@ def test_what_makes_no_sense_is_refused(where: dict[str, Any], message: str, ten
         preview_seek(TOPIC, GROUP, using="default", **where)
 
 
-def test_a_cancelled_group_has_no_place_to_be_moved(ten: list[int]) -> None:
+def test_a_cancelled_group_has_no_cursors_to_move(ten: list[int]) -> None:
     cancel(TOPIC, GROUP, **WHO)
     with pytest.raises(Refused, match="cancelled for good"):
         seek(TOPIC, GROUP, to="earliest", **WHO)
 
 
-def test_a_group_that_goes_back_before_a_resize_has_to_pass_it_again(ten: list[int]) -> None:
+def test_a_group_that_moves_back_before_a_resize_must_pass_it_again(ten: list[int]) -> None:
     resize_topic(TOPIC, 4, **WHO)
     Subscription.objects.update(resizes_passed=11)
     seek(TOPIC, GROUP, to="latest", **WHO)
@@ -380,7 +382,7 @@ def test_a_group_that_goes_back_before_a_resize_has_to_pass_it_again(ten: list[i
 # Force-complete.
 
 
-def test_what_is_older_is_left_out_and_nothing_younger(ten: list[int]) -> None:
+def test_older_events_are_skipped_and_younger_ones_are_not(ten: list[int]) -> None:
     seek(TOPIC, GROUP, to=2, **WHO)
     for n, message in enumerate(OutboxMessage.objects.filter(topic__name=TOPIC).order_by("id")):
         if n < 6:
@@ -395,13 +397,13 @@ def test_what_is_older_is_left_out_and_nothing_younger(ten: list[int]) -> None:
 
 
 @pytest.mark.parametrize("long_ago", [dt.timedelta(days=999_999), dt.timedelta.max])
-def test_nothing_is_older_than_any_time_that_can_be_told(ten: list[int], long_ago: dt.timedelta) -> None:
+def test_any_age_may_be_given(ten: list[int], long_ago: dt.timedelta) -> None:
     seek(TOPIC, GROUP, to=2, **WHO)
     assert preview_force_complete(TOPIC, GROUP, older_than=long_ago, using="default") == []
     assert force_complete(TOPIC, GROUP, older_than=long_ago, **WHO) == []
 
 
-def test_it_never_goes_back_and_then_says_nothing(ten: list[int]) -> None:
+def test_it_never_moves_back_and_then_records_nothing(ten: list[int]) -> None:
     before = places()
     assert force_complete(TOPIC, GROUP, older_than=dt.timedelta(days=3), **WHO) == []
     assert places() == before

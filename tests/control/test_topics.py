@@ -1,4 +1,4 @@
-"""Topics: made, changed and removed; in line with the settings; a QUEUE for one group; refusing events nobody gets."""
+"""Topics: made, changed and removed; in line with the settings; a QUEUE for one group; refusing to publish."""
 
 import datetime as dt
 import re
@@ -45,7 +45,7 @@ from .helpers import GROUP, TOPIC, WHO, fill, journal, make_topic, subscribe, wa
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_topic_has_what_it_was_made_with_and_defaults_for_the_rest() -> None:
+def test_a_topic_has_the_given_options_and_defaults_for_the_rest() -> None:
     with override_settings(PUBSUB={"partitions": 5}):
         create_topic(TOPIC, max_age=dt.timedelta(days=3), zero_subscribers="refuse", **WHO)
     topic = Topic.objects.get(name=TOPIC)
@@ -54,7 +54,7 @@ def test_a_topic_has_what_it_was_made_with_and_defaults_for_the_rest() -> None:
     event = OperatorEvent.objects.get(topic=TOPIC)
     assert event.after is not None
     assert (event.action, event.after["partitions"], event.after["retention"]) == ("create", 5, "P7DT00H00M00S")
-    with pytest.raises(Refused, match='There is a topic "orders" already'):
+    with pytest.raises(Refused, match='Topic "orders" already exists'):
         create_topic(TOPIC, **WHO)
     with pytest.raises(UnknownTopic, match="cannot be the name"):
         create_topic("no spaces", **WHO)
@@ -83,7 +83,7 @@ def test_a_bad_option_is_echoed_wherever_it_comes_from(options: dict[str, Any], 
         sync_topics({TOPIC: options}, using="default")
 
 
-def test_configuring_changes_what_differs_and_tells_that_only() -> None:
+def test_configuring_changes_and_records_only_what_differs() -> None:
     make_topic(retention=dt.timedelta(days=1))
     week = dt.timedelta(days=7)
     changes = configure_topic(TOPIC, retention=week, max_bytes=10, semantics="PUB_SUB", reason="audit", **WHO)
@@ -116,7 +116,7 @@ def test_the_former_name_of_an_option_still_works_and_is_deprecated() -> None:
 # In line with the settings.
 
 
-def test_settings_make_topics_and_change_what_they_say_and_nothing_else() -> None:
+def test_settings_make_topics_and_change_only_the_options_they_name() -> None:
     first = sync_topics({TOPIC: {"partitions": 2, "max_age": dt.timedelta(days=1)}}, using="default")
     assert first == {TOPIC: {"partitions": (None, 2), "max_age": (None, dt.timedelta(days=1))}}
     configure_topic(TOPIC, retention=dt.timedelta(days=30), **WHO)
@@ -124,7 +124,7 @@ def test_settings_make_topics_and_change_what_they_say_and_nothing_else() -> Non
     assert sync_topics({TOPIC: {"partitions": 4}}, using="default") == {TOPIC: {"partitions": (8, 4)}}
     topic = Topic.objects.get(name=TOPIC)
     assert (topic.total_partitions, topic.retention, topic.max_age) == (4, dt.timedelta(days=30), dt.timedelta(days=1))
-    assert topic.resizes.count() == 1  # at one place in the log, where nothing was numbered in between
+    assert topic.resizes.count() == 1  # at one position, where nothing was numbered in between
     told = len(OperatorEvent.objects.all())
     for _ in range(3):
         assert sync_topics({TOPIC: {"partitions": 4}}, using="default") == {}
@@ -145,7 +145,7 @@ def test_migrate_synchronises() -> None:
     ]
 
 
-def test_what_is_in_line_takes_no_lock(session: Session) -> None:
+def test_a_topic_that_matches_takes_no_lock(session: Session) -> None:
     make_topic(partitions=2)
     session.execute("BEGIN")
     session.execute("SELECT FROM log_sequencer FOR UPDATE")
@@ -153,7 +153,7 @@ def test_what_is_in_line_takes_no_lock(session: Session) -> None:
     assert sync_topics({TOPIC: {"partitions": 2, "semantics": "PUB_SUB"}}, using="default") == {}
 
 
-def test_several_processes_that_migrate_at_once_do_it_once(session: Session, other: Session) -> None:
+def test_several_processes_that_migrate_at_once_make_each_topic_once(session: Session, other: Session) -> None:
     make_topic(partitions=2)
     declared = {TOPIC: {"partitions": 5, "max_bytes": 7}, "new": {"partitions": 3}}
     session.execute("BEGIN")
@@ -201,7 +201,7 @@ def test_becoming_a_queue_waits_for_a_group_that_is_just_subscribing(session: Se
         changing.result()
 
 
-# Refusing events that nobody would get.
+# Refusing events that no group would get.
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_a_topic_may_refuse_events_while_no_group_counts(status: str | None) -> 
 
 
 @pytest.mark.usefixtures("_no_memory")
-def test_a_subscription_opens_the_topic_and_the_last_one_shuts_it() -> None:
+def test_a_subscription_opens_the_topic_and_cancelling_the_last_one_closes_it() -> None:
     make_topic(zero_subscribers="refuse")
     with pytest.raises(NoSubscribers), transaction.atomic():
         publish(TOPIC, 0)
@@ -245,7 +245,7 @@ def test_a_subscription_opens_the_topic_and_the_last_one_shuts_it() -> None:
         publish(TOPIC, 0)
 
 
-def test_a_refusal_is_never_remembered_and_an_answer_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_is_never_cached_and_a_permission_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     make_topic(zero_subscribers="refuse")
     now = time.monotonic()
     monkeypatch.setattr(registry.time, "monotonic", lambda: now)
@@ -260,7 +260,7 @@ def test_a_refusal_is_never_remembered_and_an_answer_for_a_second(monkeypatch: p
         publish(TOPIC, 0)
 
 
-def test_an_ordinary_topic_is_asked_about_now_and_then_only(
+def test_an_ordinary_topic_is_only_queried_now_and_then(
     monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
 ) -> None:
     make_topic()
@@ -270,7 +270,7 @@ def test_an_ordinary_topic_is_asked_about_now_and_then_only(
     with transaction.atomic():
         with django_assert_num_queries(1):
             publish(TOPIC, 0)
-        Topic.objects.filter(name=TOPIC).update(zero_subscribers="refuse")  # by somebody else: no signal
+        Topic.objects.filter(name=TOPIC).update(zero_subscribers="refuse")  # by another process: no signal
         with django_assert_num_queries(1):
             publish(TOPIC, 0)
         now += registry.LOOK_AGAIN_S
@@ -284,7 +284,7 @@ def test_a_group_may_subscribe_to_a_topic_that_refuses_events() -> None:
     assert recorder.payloads == []
 
 
-def test_asking_locks_nothing(session: Session) -> None:
+def test_the_query_locks_nothing(session: Session) -> None:
     make_topic(zero_subscribers="refuse")
     subscribe()
     registry.forget_ids()
@@ -303,7 +303,7 @@ def test_asking_locks_nothing(session: Session) -> None:
 # Removing a topic.
 
 
-def test_a_topic_that_nobody_has_used_goes_and_nothing_stays() -> None:
+def test_an_unused_topic_is_removed_without_a_trace() -> None:
     topic = make_topic()
     configure_topic(TOPIC, partitions=5, **WHO)
     assert losses(topic, using="default") == []
@@ -332,7 +332,7 @@ def test_a_topic_is_not_removed_while_anything_would_be_lost(session: Session) -
     assert Topic.objects.filter(name=TOPIC).exists()
 
 
-def test_what_is_numbered_does_not_wait_though_an_older_transaction_is_open(session: Session) -> None:
+def test_numbered_events_do_not_count_as_waiting_while_an_older_transaction_is_open(session: Session) -> None:
     session.execute("BEGIN")
     session.execute("SELECT pg_current_xact_id()")
     topic = make_topic()
@@ -340,7 +340,7 @@ def test_what_is_numbered_does_not_wait_though_an_older_transaction_is_open(sess
     assert losses(topic, using="default") == ["1 event is in its log"]
 
 
-def test_force_removes_it_all_but_what_is_in_the_log() -> None:
+def test_force_removes_everything_but_the_log() -> None:
     topic = make_topic()
     subscribe()
     fill(3)
@@ -359,7 +359,7 @@ def test_force_removes_it_all_but_what_is_in_the_log() -> None:
     assert LogCounter.objects.get(topic_id=topic.pk).next_offset == 4
 
 
-def test_a_publisher_that_was_not_told_loses_nothing(session: Session) -> None:
+def test_a_publisher_that_has_not_noticed_loses_nothing(session: Session) -> None:
     topic = make_topic()
     fill(2)
     session.execute("BEGIN")
@@ -380,7 +380,7 @@ def test_a_process_forgets_the_number_of_a_topic_that_another_one_removed(
     with override_settings(PUBSUB={"unknown_topic": "create"}), transaction.atomic():
         publish("passing", 1)
     number = Topic.objects.get(name="passing").pk
-    session.execute("DELETE FROM outbox_topics WHERE id = %s", (number,))  # by somebody else: no signal
+    session.execute("DELETE FROM outbox_topics WHERE id = %s", (number,))  # by another process: no signal
     now += registry.LOOK_AGAIN_S
     with override_settings(PUBSUB={"unknown_topic": policy}), transaction.atomic():
         if policy == "create":
@@ -396,7 +396,7 @@ def test_the_default_topic_stays() -> None:
         remove_topic("default", force=True, **WHO)
 
 
-def test_the_journal_tells_it_in_order() -> None:
+def test_the_audit_log_has_everything_in_order() -> None:
     make_topic()
     subscribe()
     pause(TOPIC, GROUP, **WHO)

@@ -14,7 +14,7 @@ DJANGOS = "django.db.backends.postgresql"
 
 @contextmanager
 def connected_with(*, engine: str = OURS, **changes: Any) -> Iterator[Any]:
-    """`connections["default"]` made anew, in this thread and in those that begin meanwhile."""
+    """`connections["default"]` made again, in this thread and in those that begin meanwhile."""
     before, settings = connections["default"], connections.settings["default"]
     changed = {**copy.deepcopy(settings), "ENGINE": engine, **changes}
     connections.settings["default"] = changed

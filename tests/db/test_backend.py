@@ -89,7 +89,7 @@ def test_without_the_short_way_psycopg_begins(connection: Any, tmp_path: Path, s
     assert sent == ["BEGIN", "SELECT 1", "COMMIT"]
 
 
-def test_a_transaction_of_the_callers_own_begins_so_too(connection: Any, tmp_path: Path) -> None:
+def test_a_transaction_that_the_caller_begins_is_the_same(connection: Any, tmp_path: Path) -> None:
     with messages(connection, tmp_path) as sent:
         transaction.set_autocommit(False)
         try:
@@ -178,7 +178,7 @@ FIRST: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("binding", [False, True], ids=["", "server_side_binding"])
 @pytest.mark.parametrize("first", FIRST)
-def test_whatever_comes_first_is_in_the_transaction(first: str, binding: bool) -> None:
+def test_the_first_statement_is_in_the_transaction(first: str, binding: bool) -> None:
     if binding and first in ("two results",):
         pytest.skip("one statement at a time is all that is allowed there")
     with connected_with(OPTIONS={"server_side_binding": binding}) as connection:
@@ -213,7 +213,7 @@ def test_the_isolation_level_is_the_one_that_was_asked_for() -> None:
         assert cursor.fetchone() == (role,)
 
 
-def test_what_django_writes_down_is_the_statement_alone(connection: Any) -> None:
+def test_django_records_only_the_statement(connection: Any) -> None:
     with CaptureQueriesContext(connection) as captured, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT %s", ["it's"])
         cursor.execute("SELECT 2")
@@ -223,14 +223,14 @@ def test_what_django_writes_down_is_the_statement_alone(connection: Any) -> None
     assert [query["sql"] for query in captured] == ["BEGIN", "SELECT 1 / 0", "ROLLBACK"]
 
 
-def test_an_error_shows_the_statement_as_it_is(connection: Any) -> None:
+def test_an_error_shows_only_the_statement(connection: Any) -> None:
     with pytest.raises(DatabaseError) as raised, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT\nno_such_column")
     assert "\nLINE 3: no_such_column\n        ^" in str(raised.value)
     assert connection.connection.info.transaction_status == IDLE
 
 
-def test_what_cannot_be_parsed_has_begun_nothing(connection: Any) -> None:
+def test_a_statement_that_cannot_be_parsed_begins_nothing(connection: Any) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         with pytest.raises(DatabaseError, match="syntax error"):
             cursor.execute("SELEC")
@@ -267,7 +267,7 @@ def test_a_broken_connection_is_an_error_and_the_next_one_works(connection: Any)
         publish("default", 1)
 
 
-def test_a_health_check_finds_what_was_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_health_check_finds_a_cut_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     with connected_with(CONN_MAX_AGE=60, CONN_HEALTH_CHECKS=True) as connection:
         connection.ensure_connection()
         cut(connection.connection.info.backend_pid)
@@ -282,7 +282,7 @@ def test_a_health_check_finds_what_was_cut(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("pool", [True, {"min_size": 1, "max_size": 1}])
-def test_a_pool_is_of_our_sessions(pool: Any) -> None:
+def test_a_pool_has_our_sessions(pool: Any) -> None:
     pytest.importorskip("psycopg_pool")
     options = {**connections.settings["default"]["OPTIONS"], "pool": pool}
     given = copy.deepcopy(options)
@@ -323,7 +323,7 @@ def test_a_tool_that_traces_connections_sees_them(monkeypatch: pytest.MonkeyPatc
     assert OutboxMessage.objects.count() == 1
 
 
-def test_what_is_remembered_goes_with_the_transaction(connection: Any) -> None:
+def test_remembered_state_ends_with_the_transaction(connection: Any) -> None:
     notes = connection.of_transaction
     with transaction.atomic():
         notes["a"] = 1
@@ -342,13 +342,13 @@ def test_what_is_remembered_goes_with_the_transaction(connection: Any) -> None:
 # What is private in psycopg and Django
 
 
-def test_psycopg_has_what_the_short_way_takes(connection: Any) -> None:
+def test_psycopg_has_what_the_short_way_needs(connection: Any) -> None:
     assert libpq.is_tried()
     assert libpq.try_on(connection.connection)
 
 
 @pytest.mark.parametrize("missing", ["generators", "Transformer", "Escaping", "errors"])
-def test_where_it_has_not_a_warning_says_so_and_the_public_way_is_taken(
+def test_without_it_a_warning_says_so_and_public_interfaces_are_used(
     missing: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(libpq, "_works", None)
@@ -362,7 +362,7 @@ def test_where_it_has_not_a_warning_says_so_and_the_public_way_is_taken(
     assert [record.levelname for record in caplog.records if "short way is closed" in record.message] == ["WARNING"]
 
 
-def test_settings_that_are_invalid_are_for_the_check_to_report(settings: Any) -> None:
+def test_invalid_settings_are_left_to_the_check(settings: Any) -> None:
     settings.PUBSUB = {"batch_size": "many"}
     with connected_with(), transaction.atomic():
         assert Topic.objects.exists()

@@ -21,7 +21,7 @@ LONG_S = 60.0
 
 
 class Counter(BackgroundPart):
-    """Counts its steps, and fails in those that it is told to."""
+    """Counts its steps, and fails in the given ones."""
 
     thread_name = "counter"
     when_failing = "nothing is counted"
@@ -93,7 +93,7 @@ def test_a_step_may_end_it_for_good() -> None:
     assert part.steps == 1
 
 
-def test_it_is_stopped_from_within_a_signal_and_then_waited_for() -> None:
+def test_it_can_be_stopped_from_a_signal_handler_and_then_joined() -> None:
     part = Counter()
     part.start()
     part.stop(wait=False)

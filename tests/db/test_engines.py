@@ -77,7 +77,7 @@ def test_consuming(delivery: str) -> None:
     assert again.payloads == []
 
 
-def test_what_a_handler_ends_costs_its_own_event() -> None:
+def test_a_handler_that_ends_its_transaction_only_fails_its_own_event() -> None:
     for payload in ("good", "by SQL", "by psycopg", "better"):
         with transaction.atomic():
             publish("default", payload, key=1)
@@ -143,7 +143,7 @@ def test_numbering() -> None:
     assert sequence("default").outcome == "idle"
 
 
-def test_what_goes_through_django_is_refused() -> None:
+def test_ending_the_transaction_through_django_is_refused() -> None:
     with transaction.atomic(), refusing_to_end("default"):
         for statement in ("COMMIT", b"ROLLBACK"):
             with pytest.raises(HandlerEndedTransaction), connection.cursor() as cursor:
@@ -164,7 +164,7 @@ def test_hooks_of_handlers_do_not_harm_one_another(is_guarded: bool, caplog: pyt
     assert "division by zero" in caplog.text
 
 
-def test_with_the_short_way_off_nothing_takes_it(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_the_short_way_off_nothing_uses_it(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.PUBSUB = {**settings.PUBSUB, "short_way": False}
     monkeypatch.setattr("pubsub.db.libpq.execute", None)
     test_publishing()

@@ -36,7 +36,7 @@ def test_a_connection_that_is_gone_has_no_sqlstate() -> None:
 
 
 @pytest.mark.django_db
-def test_ones_own_closed_cursor_is_no_failure_of_the_database() -> None:
+def test_using_a_closed_cursor_is_not_a_database_failure() -> None:
     cursor = connection.cursor()
     cursor.close()
     with pytest.raises(InterfaceError) as raised:
@@ -50,7 +50,7 @@ def test_a_ring_of_causes_has_an_end() -> None:
     assert not is_transient(error)
 
 
-def test_what_only_looks_like_it_is_the_handlers_own() -> None:
+def test_an_error_that_only_looks_like_it_is_the_handlers_own() -> None:
     assert not is_transient(LookAlike())
     assert not is_transient(ConnectionError())
     own = ValueError()
@@ -59,7 +59,7 @@ def test_what_only_looks_like_it_is_the_handlers_own() -> None:
 
 
 @pytest.mark.django_db
-def test_a_statement_that_is_cancelled_is_told_by_the_server() -> None:
+def test_the_server_reports_a_cancelled_statement() -> None:
     with pytest.raises(OperationalError) as cancelled, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL statement_timeout = 1")
         cursor.execute("SELECT pg_sleep(10)")

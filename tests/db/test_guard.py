@@ -137,7 +137,7 @@ def test_hooks_of_handlers_are_robust_and_have_a_name(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_has_happened_all_the_same_is_seen() -> None:
+def test_an_end_that_was_not_prevented_is_noticed() -> None:
     with transaction.atomic():
         connection.cursor().execute("SELECT 1")
         check_still_in_transaction("default")
@@ -151,7 +151,7 @@ def test_what_has_happened_all_the_same_is_seen() -> None:
 @pytest.mark.parametrize(
     "left", [lambda: connection.cursor().execute("BEGIN"), lambda: transaction.atomic().__enter__()]
 )
-def test_what_was_left_open_is_undone_and_forgotten(left: Callable[[], Any]) -> None:
+def test_an_open_transaction_is_undone_and_forgotten(left: Callable[[], Any]) -> None:
     connection.ensure_connection()
     check_left_outside("default")
     left()

@@ -29,7 +29,7 @@ def other() -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.mark.parametrize("lock", ALL, ids=str)
-def test_a_lock_is_one_sessions_until_it_is_given_back(lock: locks.AdvisoryLock, session: Any, other: Any) -> None:
+def test_a_lock_belongs_to_one_session_until_it_is_released(lock: locks.AdvisoryLock, session: Any, other: Any) -> None:
     assert locks.try_to_take(session, lock)
     assert not locks.try_to_take(other, lock)
     locks.release(session, lock)
@@ -54,7 +54,7 @@ def test_one_may_be_shared(session: Any, other: Any) -> None:
     assert locks.try_to_take(other, locks.FOLLOWING)
 
 
-def test_one_of_a_transaction_ends_with_it(other: Any) -> None:
+def test_a_transactions_lock_ends_with_it(other: Any) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         assert locks.try_for_transaction(cursor, locks.PARTITIONING)
         assert not locks.try_to_take(other, locks.PARTITIONING)

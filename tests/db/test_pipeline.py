@@ -120,7 +120,7 @@ def test_both_ways_store_the_same() -> None:
     "watching",
     [a_wrapper, the_queries_log, another_cursor, a_patched_class, a_patched_psycopg, cursors_of_another_class],
 )
-def test_who_watches_sees_the_statement(watching: Callable[[], Any]) -> None:
+def test_an_observer_sees_the_statement(watching: Callable[[], Any]) -> None:
     connection.ensure_connection()
     assert is_short_way_open(connection)
     with watching() as count:
@@ -224,7 +224,7 @@ def test_a_connection_that_was_closed_in_the_block_is_an_error_of_djangos(whose:
     assert not OutboxMessage.objects.exists()
 
 
-def test_a_session_that_was_cut_while_nobody_used_it_is_replaced_where_django_checks_for_that(
+def test_a_session_that_was_cut_while_idle_is_replaced_if_django_checks_for_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in {"CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True, "AUTOCOMMIT": False}.items():
@@ -278,7 +278,7 @@ def test_it_is_the_outermost_block() -> None:
 
 
 @pytest.mark.parametrize("short", [True, False])
-def test_what_is_behind_a_commit_fails_by_itself(short: bool, settings: Any) -> None:
+def test_a_failure_after_a_commit_does_not_affect_the_commit(short: bool, settings: Any) -> None:
     settings.PUBSUB = {**settings.PUBSUB, "short_way": short}
     insert = "INSERT INTO outbox_message_t (payload) VALUES ('1') RETURNING 7"
     with begun_by_first_statement("default"):

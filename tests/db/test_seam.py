@@ -10,7 +10,7 @@ PRIVATE = re.compile(
 )
 
 
-def test_only_one_folder_imports_what_is_private() -> None:
+def test_only_one_folder_imports_private_modules() -> None:
     """As ruff's rule TID251 has it, which knows no patterns: this one covers every `psycopg._…`."""
     found = [
         str(path.relative_to(CHECKOUT))

@@ -1,4 +1,4 @@
-"""What failed: tried again, replayed by somebody, discarded – once each, for its own group only."""
+"""What failed: tried again, replayed by an operator, discarded – once each, for its own group only."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ def fail_together(*payloads: object) -> None:
         publish_many("default", [{"payload": payload, "key": "one"} for payload in payloads])
 
 
-def test_retries_come_at_their_delays_then_it_is_dead() -> None:
+def test_retries_happen_after_their_delays_then_the_event_is_dead() -> None:
     fail_together("bad", "beside it")
     handler = Recorder(fails=lambda event: event.payload == "bad")
     drain(declare(handler, retry=(0, 0)))
@@ -71,7 +71,7 @@ def test_two_people_who_press_at_once_replay_once() -> None:
         assert sorted(answer.result() for answer in [people.submit(press) for _ in range(4)]) == [0, 0, 0, 5]
 
 
-def test_discarded_is_never_tried_again() -> None:
+def test_a_discarded_event_is_never_retried() -> None:
     fail_together(1, 2)
     drain(declare(Recorder(fails=lambda event: True), retry=(0, 3600)))
     letter = DeadLetter.objects.first()
@@ -85,7 +85,7 @@ def test_discarded_is_never_tried_again() -> None:
     assert {letter.state for letter in DeadLetter.objects.all()} == {"discarded"}
 
 
-def test_what_fails_again_after_the_group_went_back_counts_on() -> None:
+def test_an_event_that_fails_again_after_a_seek_back_keeps_counting() -> None:
     fail_together("bad")
     failing = declare(Recorder(fails=lambda event: True))
     drain(failing)

@@ -130,7 +130,7 @@ def test_batches_do_the_same_as_all_at_once(action: Action) -> None:
 
 
 @pytest.mark.django_db
-def test_nothing_is_written_down_where_nothing_changes() -> None:
+def test_nothing_is_recorded_if_nothing_changes() -> None:
     letter = DeadLetterFactory(state=State.RESOLVED)
     assert replay([letter.pk], using="default") == []
     assert discard([letter.pk], using="default", dry_run=True) == []
@@ -144,7 +144,7 @@ def test_a_topic_that_does_not_exist_is_named() -> None:
 
 
 @pytest.mark.django_db
-def test_what_was_parked_behind_a_discarded_event_goes_on() -> None:
+def test_events_parked_behind_a_discarded_event_continue() -> None:
     topic, parked = TopicFactory(), {"state": State.PARKED, "attempts": 0}
     first = DeadLetterFactory(topic=topic, key="one")
     DeadLetterFactory(topic=topic, key="one", **parked)
@@ -179,7 +179,7 @@ def at_once(people: int, press: Any) -> list[Any]:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
-def test_people_who_press_different_things_at_once_never_block_and_do_each_once(isolation: str) -> None:
+def test_different_actions_at_once_never_deadlock_and_happen_once(isolation: str) -> None:
     topic = TopicFactory()
     letters = [DeadLetterFactory(topic=topic, transaction_id=uuid.UUID(int=n // 3)).pk for n in range(90)]
     orders = [letters, letters[::-1], letters[1::2], letters[::2]]
@@ -201,7 +201,7 @@ def test_people_who_press_different_things_at_once_never_block_and_do_each_once(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_two_who_work_through_everything_in_batches_share_it() -> None:
+def test_two_operators_who_process_everything_in_batches_share_it() -> None:
     topic = TopicFactory()
     DeadLetterFactory.create_batch(60, topic=topic)
 
@@ -232,13 +232,13 @@ def test_an_edited_payload_keeps_the_published_one() -> None:
 
 
 @pytest.mark.django_db
-def test_editing_what_is_not_any_more_what_was_seen_changes_nothing() -> None:
+def test_editing_a_payload_that_has_changed_since_changes_nothing() -> None:
     letter = DeadLetterFactory(payload={"total": 1})
     with connection.cursor() as cursor:
         cursor.execute("SELECT md5(payload::text) FROM dead_letter_queue")
         (seen,) = cursor.fetchone()
     edit_and_replay(letter.pk, '{"total": 2}', using="default", seen=seen)
-    for again in (seen, None):  # somebody else has edited it; it does not wait for somebody to act
+    for again in (seen, None):  # another operator has edited it; it does not wait for an operator
         with pytest.raises(LetterChanged, match=f"Dead letter {letter.pk} was not changed"):
             edit_payload(letter.pk, '{"total": 3}', using="default", seen=again)
     letter.refresh_from_db()
@@ -259,7 +259,7 @@ def test_editing_what_is_not_any_more_what_was_seen_changes_nothing() -> None:
         ("1" * 3_000_000, "The payload has 3,000,000 bytes"),
     ],
 )
-def test_a_payload_that_cannot_be_is_refused_with_its_place(text: str, error: str) -> None:
+def test_an_invalid_payload_is_refused_with_line_and_column(text: str, error: str) -> None:
     letter = DeadLetterFactory(payload=1)
     with pytest.raises(InvalidEvent) as raised, transaction.atomic():
         edit_payload(letter.pk, text, using="default")

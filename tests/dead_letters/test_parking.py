@@ -10,8 +10,8 @@ from django.db import connection, transaction
 from pubsub import Delivery, Event, publish
 from pubsub.consuming import transactional
 from pubsub.dead_letters import actions
-from pubsub.dead_letters.parking import unpark
-from pubsub.models import DeadLetter, Topic
+from pubsub.dead_letters.parking import hold_blockers, unpark_stranded
+from pubsub.models import DeadLetter
 from tests.consuming.helpers import claims, lag, publish_each, states
 from tests.handlers import Recorder, declare, drain
 from tests.sessions import Running
@@ -56,8 +56,7 @@ def replay(payload: Any) -> Any:
 
 def discard(payload: Any) -> None:
     assert actions.discard([DeadLetter.objects.get(payload=payload).pk], using="default")
-    with connection.cursor() as cursor:
-        unpark(cursor, "readers", Topic.objects.get(name="work").pk)
+    unpark_stranded("default")
 
 
 def test_later_events_of_the_key_wait_others_flow_and_replay_releases_them_in_order(mode: Delivery) -> None:
@@ -86,7 +85,7 @@ def test_a_retry_that_succeeds_releases_them_too(mode: Delivery) -> None:
     assert {state for _, state in states()} == {"resolved"}
 
 
-def test_a_failure_in_the_middle_lets_the_rest_wait_again(mode: Delivery) -> None:
+def test_a_failure_in_the_middle_parks_the_rest_again(mode: Delivery) -> None:
     publish_each("a0", "a1", "a2", "a3", key="a")
     drain(parking(Keeper("a0"), mode))
     replay("a0")
@@ -148,7 +147,7 @@ def test_events_without_a_key_wait_for_nothing_and_a_host_is_the_key_of_those(mo
     assert {"none", "other", "another key"} <= set(handler.calls)
 
 
-def test_what_was_waited_for_may_be_discarded_while_somebody_begins_to_wait() -> None:
+def test_an_event_may_be_discarded_while_another_is_being_parked_behind_it() -> None:
     """Read as blocked, parked when nothing blocks any more: it must not wait for ever."""
     publish_each("a0", key="a")
     drain(parking(Keeper("a0"), Delivery.AT_LEAST_ONCE))
@@ -166,7 +165,7 @@ def test_what_was_waited_for_may_be_discarded_while_somebody_begins_to_wait() ->
     assert {state for _, state in states()} == {"discarded", "resolved"}
 
 
-def test_one_who_discards_meanwhile_waits_and_then_sees_who_waits() -> None:
+def test_a_discard_during_parking_waits_and_then_sees_the_parked_events() -> None:
     publish_each("a0", key="a")
     declaration = parking(Keeper("a0"), Delivery.TRANSACTIONAL)
     drain(declaration)
@@ -220,7 +219,7 @@ def test_stop_nothing_behind_it_is_handled_until_it_is_resolved_or_discarded(mod
         return declare(handler, topic="work", delivery=mode, on_failure="stop")
 
     drain(stopping(Keeper(1)))
-    assert claims() == [], "nobody has died"
+    assert claims() == [], "no worker has died"
     handler = Keeper(1, 2)
     drain(stopping(handler))
     assert handler.calls == []
@@ -237,3 +236,28 @@ def test_stop_nothing_behind_it_is_handled_until_it_is_resolved_or_discarded(mod
     drain(stopping(last))
     assert last.calls == [2, 3]
     assert (lag(), claims()) == (0, [])
+
+
+def test_however_many_wait_only_the_last_one_before_is_held(mode: Delivery) -> None:
+    """Each event that is parked looks at what it waits for: at all of them, a long row would take for ever."""
+    keeper = Keeper("bad")
+    publish_each("bad", *range(20), key="a")
+    publish_each("other", key="b")
+    drain(parking(keeper, mode))
+    letters = DeadLetter.objects.order_by("c_offset")
+    assert [letter.payload for letter in letters] == ["bad", *range(20)]
+    last = letters.last()
+    assert last
+    with transaction.atomic(), connection.cursor() as cursor:
+        hold_blockers(cursor, "readers", last.topic_id, ["a", "b"], before_offset=last.c_offset)
+        held = locked_rows(cursor)
+    assert held == [letters[19].pk]
+
+
+def locked_rows(cursor: Any) -> list[int]:
+    """Of the dead letters, those that this transaction holds."""
+    cursor.execute(
+        "SELECT id FROM dead_letter_queue WHERE xmax = pg_current_xact_id()::xid"
+        " AND state IN ('retrying', 'dead', 'parked') ORDER BY id"
+    )
+    return [id_ for (id_,) in cursor.fetchall()]

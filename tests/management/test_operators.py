@@ -74,14 +74,14 @@ def test_topics_are_made_changed_resized_and_removed() -> None:
     assert not Topic.objects.filter(name=TOPIC).exists()
 
 
-def test_what_is_so_already_is_said() -> None:
+def test_it_says_so_if_nothing_changes() -> None:
     make_topic(partitions=2)
     assert run("pubsub_topic", "resize", TOPIC, "2") == 'Topic "orders" has 2 partitions already.\n'
     assert run("pubsub_topic", "configure", TOPIC, "--semantics=PUB_SUB") == 'Topic "orders" is like this already.\n'
     assert run("pubsub_topic", "configure", TOPIC, "--retention=1d") == "orders: retention 7.0 d → 24 h\n"
 
 
-def test_a_dry_run_changes_and_tells_nothing() -> None:
+def test_a_dry_run_changes_and_records_nothing() -> None:
     make_topic(partitions=2)
     subscribe()
     fill(2)
@@ -113,7 +113,7 @@ def test_a_dry_run_that_would_be_refused_is_refused() -> None:
 def test_sync_applies_the_settings() -> None:
     with override_settings(PUBSUB={"topics": {TOPIC: {"partitions": 2}}}):
         assert told("pubsub_topic", "sync") == {TOPIC: {"partitions": {"before": None, "after": 2}}}
-        assert run("pubsub_topic", "sync") == 'Everything is as in PUBSUB["topics"].\n'
+        assert run("pubsub_topic", "sync") == 'All topics match PUBSUB["topics"].\n'
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_misuse_says_what_was_expected(arguments: tuple[str, ...], message: str,
     ],
 )
 @override_settings(PUBSUB={"unknown_topic": "create"})
-def test_whoever_only_looks_makes_no_topic(arguments: tuple[str, ...]) -> None:
+def test_reading_creates_no_topic(arguments: tuple[str, ...]) -> None:
     make_topic()
     with pytest.raises(CommandError, match='Did you mean "orders"'):
         call_command(*arguments, stdout=io.StringIO(), stderr=io.StringIO())
@@ -171,7 +171,7 @@ AND_THOSE_THAT_WAIT = [*EVERY_COMMAND, ("run_cleanup",), ("run_consumer", "--gro
 
 
 @pytest.mark.parametrize("arguments", AND_THOSE_THAT_WAIT, ids=" ".join)
-def test_tables_that_are_not_there_are_told_in_words(arguments: tuple[str, ...]) -> None:
+def test_missing_tables_are_explained(arguments: tuple[str, ...]) -> None:
     options = {**connection.settings_dict["OPTIONS"], "options": "-c search_path=nowhere"}
     with connected_to(OPTIONS=options):
         said = run(*arguments, exit_code=2)
@@ -179,17 +179,17 @@ def test_tables_that_are_not_there_are_told_in_words(arguments: tuple[str, ...])
 
 
 @pytest.mark.parametrize("arguments", EVERY_COMMAND, ids=" ".join)
-def test_a_database_that_is_away_is_told_in_words(arguments: tuple[str, ...]) -> None:
+def test_a_database_that_does_not_answer_is_explained(arguments: tuple[str, ...]) -> None:
     with connected_to(PORT="1"):
         assert run(*arguments, exit_code=1).startswith('Database "default" does not answer: ')
 
 
 @pytest.mark.parametrize("arguments", AND_THOSE_THAT_WAIT, ids=" ".join)
-def test_a_database_that_is_not_configured_is_told_in_words(arguments: tuple[str, ...]) -> None:
+def test_a_database_that_is_not_configured_is_explained(arguments: tuple[str, ...]) -> None:
     assert run(*arguments, "--database=nowhere", exit_code=2).startswith('There is no database "nowhere"; there are: ')
 
 
-def test_a_signal_may_come_while_whoever_it_stops_begins_to_wait() -> None:
+def test_a_signal_may_arrive_just_before_the_worker_waits() -> None:
     stopping = threading.Event()
     before = signal.signal(signal.SIGUSR1, lambda *_: from_a_signal(stopping.set))
     try:
@@ -244,7 +244,7 @@ def test_a_group_on_several_topics_is_paused_on_all_and_moved_on_one() -> None:
     assert set(Subscription.objects.values_list("status", flat=True)) == {"PAUSED"}
     run("pubsub_group", "resume", GROUP, "--topic=payments")
     assert set(Subscription.objects.values_list("topic__name", "status")) == {(TOPIC, "PAUSED"), ("payments", "ACTIVE")}
-    assert "orders, payments: give one of them" in run("pubsub_group", "seek", GROUP, "--to=earliest", exit_code=2)
+    assert "orders, payments: choose one with" in run("pubsub_group", "seek", GROUP, "--to=earliest", exit_code=2)
     run("pubsub_group", "seek", GROUP, "--to=earliest", "--topic=payments")
 
 
@@ -280,7 +280,7 @@ def test_a_seek_under_a_lease_is_refused_and_forced() -> None:
     assert lag() == {0: 0}
 
 
-def test_what_is_old_is_left_out_and_the_group_removed() -> None:
+def test_old_events_are_skipped_and_the_group_is_removed() -> None:
     make_topic(partitions=1)
     subscribe()
     fill(4)
@@ -300,7 +300,7 @@ def test_what_is_old_is_left_out_and_the_group_removed() -> None:
 
 @pytest.fixture(autouse=True)
 def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As wide as a file is taken to be: whoever runs the tests may have a narrow one."""
+    """As wide as a file is taken to be: the terminal of the tests may be narrower."""
     monkeypatch.setenv("COLUMNS", "120")
 
 
@@ -350,7 +350,7 @@ def test_the_status_says_what_is_wrong_and_what_to_type() -> None:
     assert "dead" not in [problem["code"] for problem in told("pubsub_status")["problems"]]
 
 
-def test_nothing_is_said_where_nothing_is_wrong() -> None:
+def test_nothing_is_printed_if_nothing_is_wrong() -> None:
     make_topic()
     assert told("pubsub_status")["problems"] == []
     assert "$" not in run("pubsub_status")
@@ -373,16 +373,16 @@ def test_a_session_in_the_way_of_the_sequencer_is_named(session: Session, monkey
 
 
 @pytest.mark.usefixtures("busy_site")
-def test_the_status_tells_what_blocks(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_status_shows_what_blocks(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     from pubsub.monitoring import status as module
 
     monkeypatch.setattr(module, "OLD_TRANSACTION", dt.timedelta(0))
     session.execute("BEGIN")
-    session.execute("SELECT 'somebody''s report' FROM log_entry FOR KEY SHARE")
+    session.execute("SELECT 'Ann''s report' FROM log_entry FOR KEY SHARE")
     pid = session.info.backend_pid
     text = run("pubsub_status")
     assert f"pid {pid}" in text
-    assert "somebody's report" in text.replace("''", "'")
+    assert "Ann's report" in text.replace("''", "'")
     assert "holds back retention" in text
     found = [blocker for blocker in told("pubsub_status")["blockers"] if blocker["pid"] == pid]
     assert [(blocker["state"], blocker["blocks_retention"]) for blocker in found] == [("idle in transaction", True)]
@@ -428,7 +428,7 @@ def start(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
     )
 
 
-def test_watching_draws_until_it_is_interrupted() -> None:
+def test_watching_refreshes_until_it_is_interrupted() -> None:
     make_topic()
     with start("pubsub_status", "--watch", "--interval=1", "--format=json") as process:
         assert process.stdout
@@ -480,12 +480,12 @@ def tailed(*arguments: str) -> list[dict[str, Any]]:
         (("--from=earliest", "--max-messages=2"), [1, 2]),
     ],
 )
-def test_a_topic_is_shown_from_a_place_on(arguments: tuple[str, ...], offsets: list[int]) -> None:
+def test_a_topic_is_shown_from_an_offset_on(arguments: tuple[str, ...], offsets: list[int]) -> None:
     assert [event["offset"] for event in tailed(*arguments)] == offsets
 
 
 @pytest.mark.usefixtures("five")
-def test_an_event_is_shown_whole_as_data_and_in_a_line_as_text() -> None:
+def test_an_event_is_shown_in_full_as_json_and_in_one_line_as_text() -> None:
     event = tailed("--from=5")[0]
     assert (event["topic"], event["partition"], event["type"], event["key"]) == (TOPIC, 0, "even", "1")
     assert (event["payload"], event["metadata"]) == ({"n": 4}, {})
@@ -495,14 +495,14 @@ def test_an_event_is_shown_whole_as_data_and_in_a_line_as_text() -> None:
 
 
 @pytest.mark.usefixtures("five")
-def test_long_stretches_without_a_match_are_walked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_ranges_without_a_match_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("pubsub.streams.tail.PAGE", 1)
     assert [event["offset"] for event in tailed("--from=earliest", "--key=2")] == [3]
 
 
 @pytest.mark.usefixtures("five")
-def test_what_retention_has_dropped_is_said() -> None:
+def test_events_that_retention_dropped_are_reported() -> None:
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM log_entry WHERE c_offset <= 2")
     out, err = io.StringIO(), io.StringIO()
@@ -523,7 +523,7 @@ def following(request: pytest.FixtureRequest) -> Iterator["subprocess.Popen[str]
         process.kill()
 
 
-def test_following_shows_what_comes_and_says_where_to_go_on(
+def test_following_shows_new_events_and_says_where_to_continue(
     following: "subprocess.Popen[str]", session: Session
 ) -> None:
     assert following.stdout
@@ -543,16 +543,14 @@ def test_following_shows_what_comes_and_says_where_to_go_on(
     assert err == "5 events. Go on with --from 6.\n"
 
 
-def test_it_numbers_where_no_consumer_runs(following: "subprocess.Popen[str]", session: Session) -> None:
+def test_it_numbers_events_if_no_consumer_runs(following: "subprocess.Popen[str]", session: Session) -> None:
     assert following.stdout
     following.stdout.readline()
     insert(session, "by psql", topic=Topic.objects.get(name=TOPIC).pk)
     assert json.loads(following.stdout.readline())["payload"] == {"n": "by psql"}
 
 
-def test_a_lost_connection_costs_no_event_and_doubles_none(
-    following: "subprocess.Popen[str]", session: Session
-) -> None:
+def test_a_lost_connection_loses_and_repeats_no_event(following: "subprocess.Popen[str]", session: Session) -> None:
     assert following.stdout
     following.stdout.readline()
     for n in range(2, 5):

@@ -40,7 +40,7 @@ def states() -> list[str]:
     return list(DeadLetter.objects.order_by("pk").values_list("state", flat=True))
 
 
-def test_the_list_tells_the_newest_and_the_next_page() -> None:
+def test_the_list_shows_the_newest_and_the_next_page() -> None:
     letters = DeadLetterFactory.create_batch(5, topic=TopicFactory(name="orders"))
     found = run_json("list", "--limit=2")
     assert [it["id"] for it in found] == [letters[4].pk, letters[3].pk]
@@ -83,7 +83,7 @@ def test_topic_and_time() -> None:
     assert run_json("replay", "--topic=orders", "--since=1h", "--dry-run")["events"] == 2
 
 
-def test_show_tells_everything_and_redacts(settings: Any) -> None:
+def test_show_prints_everything_and_redacts(settings: Any) -> None:
     settings.PUBSUB = {"redact_paths": ["card"]}
     letter = DeadLetterFactory(
         payload={"card": "4111-1111", "total": 3},
@@ -107,7 +107,7 @@ def test_show_tells_everything_and_redacts(settings: Any) -> None:
 
 
 @pytest.mark.parametrize(("action", "state"), [("replay", State.RETRYING), ("discard", State.DISCARDED)])
-def test_a_dry_run_tells_exactly_what_then_happens(action: str, state: str) -> None:
+def test_a_dry_run_shows_exactly_what_would_happen(action: str, state: str) -> None:
     topic, together = TopicFactory(), uuid.uuid4()
     letters = DeadLetterFactory.create_batch(3, topic=topic, transaction_id=together)
     done = DeadLetterFactory(topic=topic, state=State.RESOLVED)
@@ -139,7 +139,7 @@ def test_the_text_says_it_in_a_sentence() -> None:
     )
 
 
-def test_more_than_are_named_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pubsub.management.commands.pubsub_dead_letters.ROWS_TOLD", 3)
     monkeypatch.setattr("pubsub.dead_letters.actions.BATCH_SIZE", 2)
     DeadLetterFactory.create_batch(7, topic=TopicFactory())

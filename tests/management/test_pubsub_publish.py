@@ -69,7 +69,7 @@ def payloads() -> list[Any]:
     return [message.payload for message in OutboxMessage.objects.order_by("id")]
 
 
-def test_each_line_says_what_publish_takes(publish: Publish) -> None:
+def test_each_line_has_the_options_of_publish(publish: Publish) -> None:
     said = publish(
         {
             "payload": {"id": 1},
@@ -90,7 +90,7 @@ def test_each_line_says_what_publish_takes(publish: Publish) -> None:
     assert publish.errors == []
 
 
-def test_the_options_fill_in_what_lines_do_not_say(publish: Publish) -> None:
+def test_command_options_apply_to_lines_without_them(publish: Publish) -> None:
     publish(
         {"payload": {"customer": {"id": 5}}},
         {"payload": {"customer": {"id": 5}}, "type": "mine", "key": "k", "host_id": "h", "user_id": "u"},
@@ -124,7 +124,7 @@ def test_blank_lines_are_skipped_and_the_last_line_needs_no_end(publish: Publish
     assert said == "Published 2 events to imports.events, from 5 lines."
 
 
-def test_no_input_is_no_error(publish: Publish) -> None:
+def test_empty_input_is_not_an_error(publish: Publish) -> None:
     assert publish() == "Published 0 events to imports.events, from 0 lines."
 
 
@@ -193,7 +193,7 @@ def test_a_batch_of_large_lines_ends_early(publish: Publish, monkeypatch: pytest
     assert OutboxMessage.objects.values("transaction_id").distinct().count() == 2
 
 
-def test_stop_on_error_publishes_what_stands_before(publish: Publish) -> None:
+def test_stop_on_error_publishes_the_lines_before(publish: Publish) -> None:
     said = publish({"payload": 1}, b"bad", {"payload": 3}, exit_code=1, stop_on_error=True)
     assert payloads() == [1]
     assert said == "Published 1 event to imports.events, from 2 lines. Refused 1."
@@ -253,7 +253,7 @@ def test_a_batch_size_that_cannot_be_is_refused(size: str) -> None:
         call_command("pubsub_publish", TOPIC, f"--batch-size={size}")
 
 
-def test_what_the_database_refuses_is_told_with_the_place_to_go_on_from(publish: Publish) -> None:
+def test_a_line_that_the_database_refuses_is_reported_with_where_to_continue(publish: Publish) -> None:
     lines = [{"payload": n} for n in range(4)]
     with connection.cursor() as cursor:
         cursor.execute(
@@ -274,7 +274,7 @@ def test_what_the_database_refuses_is_told_with_the_place_to_go_on_from(publish:
     assert publish.errors[0].startswith("The database refused line 3 or one after it: ")
 
 
-def test_a_topic_that_refuses_events_is_told_with_the_place_to_go_on_from(publish: Publish) -> None:
+def test_a_topic_that_refuses_events_is_reported_with_where_to_continue(publish: Publish) -> None:
     Topic.objects.filter(name=TOPIC).update(zero_subscribers="refuse")
     said = publish({"payload": 1}, exit_code=1)
     assert said == "Published 0 events to imports.events, from 0 lines."
@@ -296,7 +296,7 @@ def start(*arguments: str, **options: Any) -> "subprocess.Popen[bytes]":
     )
 
 
-def test_lines_are_published_while_more_are_to_come() -> None:
+def test_lines_are_published_before_the_input_ends() -> None:
     """A stream has no end: each full batch is committed as soon as its last line is there."""
     with start(TOPIC, "--batch-size=2", "--format=json", "--raw") as process:
         assert process.stdin is not None
@@ -314,7 +314,7 @@ def test_lines_are_published_while_more_are_to_come() -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interruption_tells_how_many_were_committed(number: int, code: int) -> None:
+def test_an_interruption_reports_how_many_lines_were_committed(number: int, code: int) -> None:
     with start(TOPIC, "--batch-size=2", "--raw") as process:
         assert process.stdin is not None
         process.stdin.write(b"1\n2\n3\n")
@@ -330,7 +330,7 @@ def test_an_interruption_tells_how_many_were_committed(number: int, code: int) -
 
 
 @pytest.mark.parametrize(("middle", "code"), [(b"2", 0), (b"bad", 1)])
-def test_a_reader_that_has_gone_takes_nothing_back(middle: bytes, code: int) -> None:
+def test_a_closed_pipe_undoes_nothing(middle: bytes, code: int) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with start(TOPIC, "--raw", stdout=writer, stderr=subprocess.STDOUT) as process:

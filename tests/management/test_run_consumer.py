@@ -33,7 +33,7 @@ def test_each_option_reaches_the_worker(worker_of: Any) -> None:
     assert (worker.worker_id, str(worker.liveness_file), worker.using) == ("here", "/tmp/alive", "default")
 
 
-def test_without_options_the_settings_hold(worker_of: Any) -> None:
+def test_without_options_the_settings_apply(worker_of: Any) -> None:
     worker = worker_of()
     assert (worker.partitions, worker.batch_size, worker.wait_period_s) == (None, 100, 1)
     assert (worker.threads, worker.drain, worker.max_events) == (1, False, None)

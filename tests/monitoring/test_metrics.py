@@ -104,13 +104,13 @@ def test_a_consumer_counts_what_it_does() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"permission": lambda request: False}, {"permission": lambda request: None}])
-def test_closed_unless_somebody_opens_it(options: dict[str, Any]) -> None:
+def test_closed_unless_a_permission_opens_it(options: dict[str, Any]) -> None:
     response = Metrics.as_view(**options)(RequestFactory().get("/metrics/"))
     assert response.status_code == 403
     assert b"pubsub" not in response.content
 
 
-def test_the_permission_is_asked_about_the_request() -> None:
+def test_the_permission_gets_the_request() -> None:
     view = Metrics.as_view(permission=lambda request: request.headers.get("Authorization") == "Bearer secret")
     assert view(RequestFactory().get("/", headers={"Authorization": "Bearer wrong"})).status_code == 403
     assert view(RequestFactory().get("/", headers={"Authorization": "Bearer secret"})).status_code == 200

@@ -226,7 +226,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("given", "severity", "code", "said"), CASES.values(), ids=CASES)
-def test_what_is_wrong_is_said(given, severity, code, said):
+def test_every_problem_is_reported(given, severity, code, said):
     (found,) = problems(**given)
     assert (found.severity, found.code) == (severity, code)
     assert said in found.text
@@ -245,7 +245,7 @@ def test_what_is_wrong_is_said(given, severity, code, said):
         {"blockers": (blocker(age_s=60), blocker(kind="slot", age_s=None, since=None, bytes=1000))},
     ],
 )
-def test_what_goes_on_by_itself_is_not_mentioned(given):
+def test_a_state_that_resolves_itself_is_not_mentioned(given):
     assert [p for p in problems(**given) if p.severity != NOTE] == []
 
 

@@ -1,4 +1,4 @@
-"""Ready or not: what makes the difference, and who is told why."""
+"""Ready or not: what makes the difference, and who sees why."""
 
 import json
 from typing import Any
@@ -47,7 +47,7 @@ def test_ready() -> None:
     assert Readiness.as_view()(RequestFactory().post("/ready/")).status_code == 405
 
 
-def test_what_nobody_numbers_for_long_makes_it_not_ready(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_events_that_stay_unnumbered_make_it_not_ready(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     say(1)
     assert ask() == (200, {"ready": True})
     clock.now += 59
@@ -59,7 +59,7 @@ def test_what_nobody_numbers_for_long_makes_it_not_ready(clock: Clock, caplog: p
     assert ask() == (200, {"ready": True})
 
 
-def test_where_there_is_always_something_new_but_all_of_it_is_numbered_it_is_ready(clock: Clock) -> None:
+def test_it_is_ready_if_there_are_always_new_events_but_all_are_numbered(clock: Clock) -> None:
     for n in range(5):
         say(n)
         assert ask() == (200, {"ready": True})
@@ -82,7 +82,7 @@ def test_the_setting_says_how_long(clock: Clock) -> None:
         assert ask()[0] == 503
 
 
-def test_strangers_are_told_nothing(clock: Clock) -> None:
+def test_strangers_get_no_details(clock: Clock) -> None:
     say(1)
     ask()
     clock.now += 100
@@ -118,7 +118,7 @@ def test_a_database_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch
     assert "statement timeout" in problems("default")["database"]
 
 
-def test_restored_into_another_cluster_it_waits_for_somebody_to_put_that_right(clock: Clock) -> None:
+def test_restored_into_another_cluster_it_is_not_ready_until_that_is_repaired(clock: Clock) -> None:
     with connection.cursor() as cursor:
         cursor.execute("UPDATE log_sequencer SET system_identifier = 1")
         assert ask()[0] == 200

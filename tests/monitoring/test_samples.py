@@ -43,7 +43,7 @@ def some_time_passes():
         Sample.objects.filter(pk=sample.pk).update(taken_at=sample.taken_at - dt.timedelta(seconds=30))
 
 
-def test_a_sample_is_taken_only_where_something_has_changed(topic):
+def test_a_sample_is_taken_only_if_something_has_changed(topic):
     publish_some(topic)
     assert samples.take_samples("default") == 2
     assert sorted(values()) == [("", 3, 0), ("mail", 3, 3)]
@@ -65,7 +65,7 @@ def test_changes_in_between_wait_for_their_time(topic):
     assert samples.take_samples("default") == 2
 
 
-def test_old_samples_go(topic, monkeypatch):
+def test_old_samples_are_removed(topic, monkeypatch):
     monkeypatch.setattr(samples, "PRUNED_AT_ONCE", 2)
     now = timezone.now()
     for days in (5, 4, 3, 1):
@@ -74,14 +74,14 @@ def test_old_samples_go(topic, monkeypatch):
     assert Sample.objects.get().taken_at == now - dt.timedelta(days=1)
 
 
-def test_maintenance_sees_to_both(topic):
+def test_maintenance_does_both(topic):
     publish_some(topic)
     SampleFactory(topic=topic, group_id="gone", taken_at=timezone.now() - dt.timedelta(days=5))
     assert Maintenance("default").step()
     assert sorted(values()) == [("", 3, 0), ("mail", 3, 3)]
 
 
-def test_series_are_in_order_and_begin_with_how_things_stood(topic):
+def test_series_are_in_order_and_begin_with_the_state_before(topic):
     now = timezone.now()
     for minutes, lag in ((120, 9), (90, 1), (10, 3), (20, 2)):
         SampleFactory(topic=topic, group_id="mail", lag=lag, taken_at=now - dt.timedelta(minutes=minutes))

@@ -37,7 +37,7 @@ def one(items, **wanted):
 
 
 def test_no_plan_is_compiled(django_assert_num_queries):
-    """Over partitions that nobody has analysed yet that takes a hundred times as long as looking."""
+    """Over partitions without statistics this takes a hundred times as long as looking."""
     with django_assert_num_queries(5) as asked:
         status("default")
     with CaptureQueriesContext(connection) as others:
@@ -49,7 +49,7 @@ def test_no_plan_is_compiled(django_assert_num_queries):
     assert [query["sql"][:15] for query in sampling][1:2] == ["SET LOCAL jit ="]
 
 
-def test_a_topic_tells_its_tip_its_size_and_its_rate():
+def test_a_topic_shows_its_tip_its_size_and_its_rate():
     topic, quiet = TopicFactory(), TopicFactory()
     publish_some(topic)
     sequence("default")
@@ -72,7 +72,7 @@ def test_a_young_topic_has_a_rate_since_its_first_sample():
     assert one(status("default").topics, name=topic.name).rate == pytest.approx(3 / 60, rel=0.1)
 
 
-def test_a_group_tells_how_far_it_is_behind_in_each_partition():
+def test_a_group_shows_its_lag_in_each_partition():
     topic = TopicFactory()
     register_subscription(Declaration(topic=topic.name, group="mail", handler=print), using="default")
     publish_some(topic)
@@ -86,7 +86,7 @@ def test_a_group_tells_how_far_it_is_behind_in_each_partition():
     assert sum(partition.behind_s > 0 for partition in group.partitions) == 1
 
 
-def test_what_only_others_get_is_nothing_to_wait_for():
+def test_events_for_other_groups_are_not_waited_for():
     topic = TopicFactory(total_partitions=1)
     register_subscription(Declaration(topic=topic.name, group="mail", handler=print), using="default")
     publish_some(topic)
@@ -96,7 +96,7 @@ def test_what_only_others_get_is_nothing_to_wait_for():
     assert (group.lag, group.waiting_since, group.behind_s) == (0, None, 0)
 
 
-def test_members_count_as_long_as_they_are_heard_of():
+def test_members_count_as_long_as_they_send_heartbeats():
     subscription = SubscriptionFactory()
     now = timezone.now()
     for age in (1, 200, 400):
@@ -131,7 +131,7 @@ def test_open_dead_letters_are_counted_by_group_up_to_a_limit():
     assert (found.dead, found.letters_bounded) == (LETTERS_LIMIT, True)
 
 
-def test_what_waits_for_its_number_is_noticed():
+def test_unnumbered_events_are_noticed():
     topic = TopicFactory()
     sequence("default")
     assert status("default").sequencer.waiting_since is None
@@ -181,7 +181,7 @@ def test_an_old_transaction_is_shown_with_what_it_blocks(monkeypatch, statement,
     assert not [blocker for blocker in status("default").blockers if blocker.kind == "transaction"]
 
 
-def test_a_prepared_transaction_is_told(monkeypatch):
+def test_a_prepared_transaction_is_shown(monkeypatch):
     with connection.cursor() as cursor:
         cursor.execute("SHOW max_prepared_transactions")
         if cursor.fetchone() == ("0",):
@@ -199,7 +199,7 @@ def test_a_prepared_transaction_is_told(monkeypatch):
             other.execute(f"ROLLBACK PREPARED '{gid}'")
 
 
-def test_a_forgotten_slot_is_told():
+def test_a_forgotten_slot_is_shown():
     slot = f"forgotten_{uuid.uuid4().hex}"
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_create_physical_replication_slot(%s, true)", [slot])
@@ -239,7 +239,7 @@ def test_rows_that_wait_for_their_xid_are_counted_and_what_is_typed_numbers_them
     assert find_problems(status("default")) == []
 
 
-def test_rows_in_the_default_segment_are_told():
+def test_rows_in_the_default_segment_are_reported():
     assert status("default").sequencer.overflowing == []
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL pubsub.loading = 'on'")

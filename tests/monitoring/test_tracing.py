@@ -173,7 +173,7 @@ def test_links_instead_of_children(spans: InMemorySpanExporter) -> None:
 
 
 @pytest.mark.parametrize("found", ["", "nonsense", "00-00000000000000000000000000000000-00f067aa0ba902b7-01", 5, None])
-def test_a_trace_context_that_is_none_does_no_harm(
+def test_an_invalid_trace_context_does_no_harm(
     spans: InMemorySpanExporter, found: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracing.uninstrument()
@@ -204,7 +204,7 @@ def test_an_error_is_recorded_without_the_payload(spans: InMemorySpanExporter) -
     assert SECRET not in span.to_json()
 
 
-def test_what_is_refused_is_an_error_of_the_publishers_span(spans: InMemorySpanExporter) -> None:
+def test_a_refused_event_is_an_error_of_the_publishers_span(spans: InMemorySpanExporter) -> None:
     with pytest.raises(InvalidEvent), transaction.atomic():
         publish("default", 1, type=5)  # type: ignore[arg-type]
     (span,) = spans.get_finished_spans()

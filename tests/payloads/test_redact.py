@@ -45,7 +45,7 @@ def test_paths(settings: Any, path: str, gone: list[str]) -> None:
     assert (REDACTED in shown) == bool(gone) == it.took_something_out
 
 
-def test_texts_that_quote_what_was_taken_out(settings: Any) -> None:
+def test_texts_that_quote_hidden_values(settings: Any) -> None:
     secrets = {"secret": "Zoë's key", "quoted": 'a"b\\c\n'}
     it = redactor(settings, "secret", "pin", "quoted")
     it.json("payload", json.dumps({**secrets, "pin": 123, "open": "visible"}))
@@ -70,7 +70,7 @@ def test_a_text_that_cannot_be_searched_is_not_shown(settings: Any) -> None:
     assert it.text("harmless") == REDACTED
 
 
-def test_people_who_may_not_see_payloads_see_nothing_of_them(settings: Any) -> None:
+def test_users_who_may_not_see_payloads_see_nothing_of_them(settings: Any) -> None:
     settings.PUBSUB = {}
     it = Redactor(everything=True)
     assert it.json("payload", '{"a": "hidden away"}') == REDACTED
@@ -87,14 +87,14 @@ def failing_hook(field: str, value: Any) -> Any:
     raise KeyError(field)
 
 
-def test_a_function_takes_out_what_paths_cannot_say(settings: Any) -> None:
+def test_a_function_hides_what_paths_cannot_express(settings: Any) -> None:
     it = redactor(settings, "email", hook=f"{__name__}.hook")
     shown = it.json("payload", '{"card": "4111-1111", "email": "zoe@example.org"}')
     assert shown == {"card": "…1111", "email": REDACTED}
     assert it.text("10.0.0.1 refused 4111-1111 of zoe@example.org") == "a host refused [redacted] of [redacted]"
 
 
-def test_what_the_function_fails_on_is_hidden(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_value_on_which_the_function_fails_is_hidden(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
     it = redactor(settings, hook=f"{__name__}.failing_hook")
     assert it.json("payload", '{"card": "4111-1111"}') == REDACTED
     assert it.text("4111-1111") == REDACTED

@@ -42,7 +42,7 @@ def test_what_python_cannot_hold_is_an_error_of_its_own(text: str) -> None:
 
 @odd
 @pytest.mark.parametrize("field", ["payload", "metadata"])
-def test_to_readers_it_is_shown_by_something_in_its_place(text: str, field: str) -> None:
+def test_readers_get_an_explanation_instead_of_it(text: str, field: str) -> None:
     it = readable(entry('{"id": 1}')._replace(**{field: text}), "orders", 0)
     shown = json.loads(visible_json(it))
     assert list(shown.pop(field)) == ["unreadable"]
@@ -102,7 +102,7 @@ TRACEBACK = """Traceback (most recent call last):
   File "/srv/shop/subscribers.py", line 7, in charge
     raise ValueError(f"{event.payload} was refused")
 ValueError: {'zoe@example.org': 1234.50} was refused
-and zoe@example.org was told
+and zoe@example.org got a mail
 
 During handling of the above exception, another exception occurred:
 

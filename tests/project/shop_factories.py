@@ -1,4 +1,4 @@
-"""Somebody who buys, and something to buy."""
+"""A customer, and something to buy."""
 
 from decimal import Decimal
 

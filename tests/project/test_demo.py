@@ -91,7 +91,7 @@ class Running:
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Home]:
-    # A folder that every account can reach, unlike pytest's own: as root, the server runs as somebody else.
+    # A folder that every account can reach, unlike pytest's own: as root, the server runs as another user.
     base = Path(tempfile.mkdtemp(prefix="demo-", dir="/tmp"))
     base.chmod(0o755)
     for part in PARTS:
@@ -145,7 +145,7 @@ def log_in(running: Running) -> str:
         return str(page.read().decode())
 
 
-def test_two_at_once_on_a_fresh_database_close_by_themselves(home: Home) -> None:
+def test_two_demos_at_once_on_a_fresh_database_close_by_themselves(home: Home) -> None:
     both = [home.start("--seconds", "4") for _ in range(2)]
     assert both[0].address != both[1].address
     assert both[0].password == both[1].password
@@ -175,7 +175,7 @@ def test_ctrl_c_closes_the_shop(home: Home) -> None:
     assert not home.server_runs()
 
 
-def test_who_is_killed_leaves_nobody_behind(home: Home) -> None:
+def test_a_killed_demo_leaves_no_process_behind(home: Home) -> None:
     demo = home.start()
     demo.read_until("behind:")
     demo.process.kill()
@@ -194,7 +194,7 @@ def test_a_consumer_that_dies_is_reported(home: Home) -> None:
     assert not home.processes()
 
 
-def test_an_effect_that_is_lost_is_found(home: Home) -> None:
+def test_a_lost_effect_is_found(home: Home) -> None:
     demo = home.start("--seconds", "2")
     demo.read_until("behind:")
     lost: list[int] = []
@@ -213,7 +213,7 @@ def test_an_effect_that_is_lost_is_found(home: Home) -> None:
     assert f"order {lost[0]}: emails has left nothing for order." in demo.output
 
 
-def test_a_port_that_is_taken_is_named() -> None:
+def test_a_port_in_use_is_named() -> None:
     with listen() as listener:
         port = listener.getsockname()[1]
         with pytest.raises(PortTaken, match=f"Port {port} can't be had"):

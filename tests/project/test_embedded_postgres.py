@@ -140,7 +140,7 @@ def test_after_a_sigkill_it_comes_back_with_its_data(checkout: Path) -> None:
     assert Server(checkout).postmaster() != running
 
 
-def test_a_zombie_in_postmaster_pid_is_no_server(checkout: Path) -> None:
+def test_a_zombie_in_postmaster_pid_is_not_a_server(checkout: Path) -> None:
     ensure_running(checkout)
     server = Server(checkout)
     pid_file = server.data / "postmaster.pid"
@@ -153,14 +153,14 @@ def test_a_zombie_in_postmaster_pid_is_no_server(checkout: Path) -> None:
     zombie.wait()
 
 
-def test_a_half_made_cluster_is_made_anew(checkout: Path) -> None:
+def test_a_half_made_cluster_is_made_again(checkout: Path) -> None:
     server = Server(checkout)
     (server.home / f"{server.major}.new").mkdir()
     (server.home / f"{server.major}.new" / "PG_VERSION").write_text(f"{server.major}\n")
     assert query(ensure_running(checkout), "SELECT 1") == 1
 
 
-def test_a_port_that_was_taken_meanwhile_is_changed(checkout: Path) -> None:
+def test_a_port_taken_in_the_meantime_is_changed(checkout: Path) -> None:
     url = ensure_running(checkout)
     query(url, "CREATE TABLE kept AS SELECT 42 AS answer")
     Server(checkout).stop()
@@ -337,7 +337,7 @@ def test_root_copies_programs_that_the_server_cannot_reach(checkout: Path, monke
 
 
 @as_root
-def test_anybody_else_runs_it_as_himself(checkout: Path) -> None:
+def test_any_other_user_runs_it_as_that_user(checkout: Path) -> None:
     nobody = pwd.getpwnam("nobody")
     account: dict[str, Any] = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
     shutil.copytree(CHECKOUT / "project", checkout / "project", ignore=shutil.ignore_patterns("__pycache__"))

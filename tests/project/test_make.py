@@ -52,12 +52,12 @@ def test_help_is_the_default_and_lists_every_target() -> None:
     assert re.findall(r"^  ([a-z-]+)  ", shown.stdout, re.MULTILINE) == meant_for_people
 
 
-def test_the_demo_is_told_for_how_long_and_where() -> None:
+def test_the_demo_gets_its_duration_and_address() -> None:
     assert make("-n", "demo", "SECONDS=20", "PORT=9000").stdout.rstrip().endswith("run_demo --seconds 20 --port 9000")
     assert make("-n", "demo").stdout.rstrip().endswith("run_demo")
 
 
-def test_the_tests_are_told_which_database() -> None:
+def test_the_tests_get_their_database() -> None:
     asked = make("-n", "test", "PG=postgres://a:b@c/d?e=f", "ARGS=-k 'this or that'")
     assert asked.stdout.rstrip().endswith("""-m pytest -m "not long" -k 'this or that'""")
 
@@ -86,7 +86,7 @@ def test_the_demo_needs_nothing_that_the_developers_have(checkout: Path) -> None
     assert install(checkout, "demo") == ""
 
 
-def test_what_agrees_with_what_is_there_is_added_to_it(checkout: Path) -> None:
+def test_a_lock_file_that_agrees_with_the_environment_is_added_to_it(checkout: Path) -> None:
     """Else the developers' packages and a Java beside them would drive each other out, at each make."""
     (checkout / "requirements" / "java.txt").write_text("# a java\n")
     assert "Installing requirements/dev.txt" in install(checkout, "dev")
@@ -124,7 +124,7 @@ def test_two_at_once_install_once(checkout: Path) -> None:
     assert told.count("Creating .venv") == told.count("Installing") == 1
 
 
-def test_a_broken_environment_is_made_anew(checkout: Path) -> None:
+def test_a_broken_environment_is_made_again(checkout: Path) -> None:
     install(checkout, "demo")
     for python in (checkout / ".venv" / "bin").glob("python*"):
         python.unlink()
@@ -132,7 +132,7 @@ def test_a_broken_environment_is_made_anew(checkout: Path) -> None:
     assert "Creating .venv" in install(checkout, "demo")
 
 
-def test_what_the_system_lacks_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_system_packages_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(shutil, "which", lambda name, path=None: None)
     bootstrap.install_system_packages()

@@ -75,7 +75,7 @@ def test_each_step_of_an_order_publishes_what_happened(place: Place) -> None:
     assert event.payload["items"] == [{"sku": first.lines.get().product.sku, "quantity": 2, "price": 12.5}]
 
 
-def test_an_order_that_is_undone_publishes_nothing(place: Place) -> None:
+def test_an_order_that_is_rolled_back_publishes_nothing(place: Place) -> None:
     with transaction.atomic():
         place()
         transaction.set_rollback(True)
@@ -123,7 +123,7 @@ def test_a_second_trace_is_refused(place: Place) -> None:
             again.save()
 
 
-def test_a_mistyped_address_waits_for_somebody_and_a_replay_heals_it(place: Place) -> None:
+def test_a_mistyped_address_waits_for_an_operator_and_a_replay_cures_it(place: Place) -> None:
     order = place(MISTYPED)
     orders.pay(order.pk)
     for _ in range(3):
@@ -175,7 +175,7 @@ def test_a_busy_carrier_is_asked_again(place: Place, monkeypatch: pytest.MonkeyP
         (Shipment, "shipping", "order.paid"),
     ],
 )
-def test_the_audit_finds_what_is_missing(place: Place, lost: Any, group: str, type_: str) -> None:
+def test_the_audit_finds_missing_effects(place: Place, lost: Any, group: str, type_: str) -> None:
     order, other = place(), place()
     for each in (order, other):
         orders.pay(each.pk)
@@ -184,7 +184,7 @@ def test_the_audit_finds_what_is_missing(place: Place, lost: Any, group: str, ty
     assert find_missing([order.pk, other.pk]) == [(order.pk, group, type_)]
 
 
-def test_the_audit_names_failures_that_are_not_on_purpose(place: Place) -> None:
+def test_the_audit_names_unintended_failures(place: Place) -> None:
     order = place()
     Email.objects.create(order=order, kind="confirmation", recipient="a@example.com", event_id=uuid.uuid4())
     consume()
@@ -193,7 +193,7 @@ def test_the_audit_names_failures_that_are_not_on_purpose(place: Place) -> None:
     ]
 
 
-def test_a_paused_group_keeps_nobody_waiting(place: Place) -> None:
+def test_a_paused_group_holds_up_no_other(place: Place) -> None:
     consume()
     Subscription.objects.filter(group_id="emails").update(status=Status.PAUSED)
     place()

@@ -1,4 +1,4 @@
-"""A dedup key: one message, whoever publishes it how often, as long as the key is remembered."""
+"""A dedup key: one event, however often it is published, as long as the key is remembered."""
 
 import threading
 import uuid

@@ -224,7 +224,7 @@ def test_deletions_by_queryset_and_by_cascade_are_published(customer: Customer) 
     }
 
 
-def test_a_row_that_somebody_else_deleted_first_is_not_published_again(customer: Customer) -> None:
+def test_a_row_that_another_session_deleted_first_is_not_published_again(customer: Customer) -> None:
     Customer.objects.filter(pk=customer.pk)._raw_delete("default")
     customer.delete()
     assert taken() == []
@@ -274,7 +274,7 @@ def test_children_by_multi_table_inheritance() -> None:
     assert taken() == [("place.deleted", {"id": pk, "row": {"name": "B"}})]
 
 
-def test_a_decorated_child_tells_of_its_whole_row_and_its_parent_of_its_own() -> None:
+def test_a_decorated_child_publishes_its_whole_row_and_its_parent_its_own() -> None:
     restaurant = Restaurant.objects.create(name="A", address="Road 1", stars=1)
     pk = restaurant.pk
     row = {"id": pk, "name": "A", "address": "Road 1", "place_ptr_id": pk, "stars": 1}
@@ -340,7 +340,7 @@ def test_a_fixture_that_is_loaded_publishes_nothing(customer: Customer, tmp_path
     assert taken() == []
 
 
-def test_what_a_signal_handler_saves_comes_after_what_it_reacts_to() -> None:
+def test_a_save_in_a_signal_handler_comes_after_the_change_it_reacts_to() -> None:
     def greet(*, instance: Customer, created: bool, **kwargs: Any) -> None:
         if created:
             instance.visits = 1
@@ -357,7 +357,7 @@ def test_what_a_signal_handler_saves_comes_after_what_it_reacts_to() -> None:
 
 
 @pytest.mark.parametrize(("signal", "change"), [(pre_delete, "delete"), (pre_save, "save")])
-def test_what_a_signal_handler_saves_before_a_change_is_an_event_of_its_own(
+def test_a_save_in_a_signal_handler_before_a_change_is_an_event_of_its_own(
     customer: Customer, signal: ModelSignal, change: str
 ) -> None:
     def mark(*, instance: Customer, **kwargs: Any) -> None:
@@ -475,7 +475,7 @@ def test_a_declaration_that_cannot_work_is_refused(model: Any, options: dict[str
     assert not post_save.has_listeners(model)
 
 
-def test_a_topic_that_cannot_be_is_refused() -> None:
+def test_an_impossible_topic_is_refused() -> None:
     with pytest.raises(UnknownTopic):
         publish_changes("no spaces")(Plain)
 

@@ -32,7 +32,7 @@ from tests.sessions import Running
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_everything_said_is_stored() -> None:
+def test_every_option_is_stored() -> None:
     host, user = uuid.uuid4(), 42
     with transaction.atomic():
         event_id = publish(
@@ -66,7 +66,7 @@ def test_rollback_leaves_nothing_and_a_savepoint_takes_its_own() -> None:
     assert [message.payload["n"] for message in OutboxMessage.objects.order_by("id")] == [2, 4]
 
 
-def test_one_transaction_has_one_transaction_id_whoever_inserts() -> None:
+def test_one_transaction_has_one_transaction_id_however_it_inserts() -> None:
     with transaction.atomic():
         publish("default", 1)
         with transaction.atomic():
@@ -115,7 +115,7 @@ def test_manual_transaction_management_counts_as_a_transaction() -> None:
         ("x" * 2_000_000, "^payload has 2,000,002 bytes as JSON; at most 1,048,576 are allowed"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_by_name_and_spoils_nothing(payload: Any, message: str) -> None:
+def test_a_value_that_cannot_be_stored_is_refused_by_name_and_spoils_nothing(payload: Any, message: str) -> None:
     with transaction.atomic():
         publish("default", {"n": 1})
         with pytest.raises(InvalidEvent, match=message):
@@ -125,7 +125,7 @@ def test_what_cannot_be_stored_is_refused_by_name_and_spoils_nothing(payload: An
 
 
 @pytest.mark.parametrize("payload", ["\\u0000", "a \\ backslash", "größe 🎉", {"": None}, [], 0, None, 2**70, True])
-def test_what_looks_odd_but_is_fine_is_stored(payload: Any) -> None:
+def test_odd_but_valid_values_are_stored(payload: Any) -> None:
     with transaction.atomic():
         publish("default", payload)
         publish_many("default", [{"payload": payload}])
@@ -280,7 +280,7 @@ def test_what_is_copied_brings_none_along_either(column: str, error: str) -> Non
 
 @pytest.mark.parametrize("column", ["type", "key", "host_id", "user_id", "to_group"])
 @pytest.mark.parametrize("table", ["outbox_message_t", "outbox_delayed_message"])
-def test_what_no_dead_letter_could_hold_is_refused_in_plain_sql_as_well(table: str, column: str) -> None:
+def test_a_value_that_no_dead_letter_could_hold_is_refused_in_plain_sql_too(table: str, column: str) -> None:
     others = ", deliver_at" if table == "outbox_delayed_message" else ""
     insert = f"INSERT INTO {table} ({column}, payload{others}) SELECT repeat('é', %s), '1'{others and ', now()'}"
     with connection.cursor() as cursor:
@@ -310,7 +310,7 @@ def test_what_no_dead_letter_could_hold_is_refused_in_plain_sql_as_well(table: s
         pytest.param(10**5000, id="long"),
     ],
 )
-def test_what_cannot_be_the_name_of_a_topic_is_refused_and_spoils_nothing(name: Any) -> None:
+def test_an_invalid_topic_name_is_refused_and_spoils_nothing(name: Any) -> None:
     with transaction.atomic():
         for attempt in (
             lambda: publish(name, 1),
@@ -331,7 +331,7 @@ def test_an_unknown_topic_is_refused_with_the_nearest_name() -> None:
 
 
 @override_settings(PUBSUB={"unknown_topic": "create", "partitions": 3})
-def test_an_unknown_topic_is_created_where_that_is_the_policy_and_survives_the_rollback() -> None:
+def test_an_unknown_topic_is_created_if_that_is_the_policy_and_survives_the_rollback() -> None:
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         publish("fresh", {})
         raise ZeroDivisionError
@@ -345,7 +345,7 @@ def test_an_unknown_topic_is_created_where_that_is_the_policy_and_survives_the_r
 
 
 @override_settings(PUBSUB={"unknown_topic": "create"})
-def test_a_topic_that_several_use_first_is_made_and_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_several_publishers_use_first_is_made_and_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both look before either makes it: whichever comes second finds it made."""
     from pubsub.topics import registry
 
@@ -450,7 +450,7 @@ def test_publish_many_gives_each_event_an_id_of_its_own_and_the_time(style: str)
     assert before < min(times) <= max(times) < after
 
 
-def test_publish_many_names_the_bad_event_and_leaves_none() -> None:
+def test_publish_many_names_the_invalid_event_and_publishes_none() -> None:
     good = {"payload": "tab\t newline\n backslash \\ and \\N"}
     with transaction.atomic():
         publish("default", "before")
@@ -466,7 +466,7 @@ def test_publish_many_names_the_bad_event_and_leaves_none() -> None:
     assert [message.payload for message in OutboxMessage.objects.order_by("id")] == ["before", good["payload"]]
 
 
-def test_an_error_of_the_database_during_copy_is_one_of_djangos() -> None:
+def test_a_database_error_during_copy_is_a_django_error() -> None:
     with pytest.raises(DatabaseError), transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL statement_timeout = 1")
@@ -474,7 +474,7 @@ def test_an_error_of_the_database_during_copy_is_one_of_djangos() -> None:
     assert not OutboxMessage.objects.exists()
 
 
-def test_deep_nesting_is_refused_before_anybody_has_to_read_it() -> None:
+def test_deep_nesting_is_refused_when_it_is_published() -> None:
     payload: Any = "x"
     for _ in range(300):
         payload = [payload]
@@ -484,7 +484,7 @@ def test_deep_nesting_is_refused_before_anybody_has_to_read_it() -> None:
         publish("default", [[n] for n in range(300)])
 
 
-def test_publish_on_commit_fails_nobody_after_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_publish_on_commit_raises_nothing_after_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pubsub.publishing.publish._write", lambda *arguments: 1 / 0)
     with transaction.atomic():
         publish_on_commit("default", 1)
@@ -506,7 +506,7 @@ def test_publish_on_commit_outside_a_transaction_is_one_round_trip(django_assert
     assert DelayedMessage.objects.get().payload == "later"
 
 
-def test_publish_on_commit_needs_somebody_to_say_when_it_is_over() -> None:
+def test_publish_on_commit_is_refused_under_manual_transaction_management() -> None:
     transaction.set_autocommit(False)
     try:
         with pytest.raises(transaction.TransactionManagementError, match="manual transaction management"):

@@ -1,4 +1,4 @@
-"""A log whose storage partitions are small, and ways to make what is in them old."""
+"""A log with small segments, and ways to make what is in them old."""
 
 import datetime as dt
 import threading
@@ -19,7 +19,7 @@ from tests.log import insert
 from tests.sessions import connect
 
 ROWS = 10
-"""Rows of a storage partition here."""
+"""Rows of a segment here."""
 
 
 def sql(statement: str, *parameters: Any) -> list[Any]:
@@ -59,7 +59,7 @@ def small_partitions() -> Iterator[None]:
 
 @pytest.fixture
 def small(transactional_db: None) -> Iterator[None]:
-    """A log in storage partitions of a few rows."""
+    """A log in segments of a few rows."""
     with override_settings(PUBSUB={"segment_rows": ROWS}), small_partitions():
         yield
     make_partitions_ahead("default")

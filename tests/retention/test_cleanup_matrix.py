@@ -43,7 +43,7 @@ def a_group(case: str, group: str = "the one in question") -> Recorder:
         if KINDS[kind][1] or case == "unread"
     ],
 )
-def test_what_goes(small: None, kind: str, case: str, expired: bool) -> None:
+def test_what_is_dropped(small: None, kind: str, case: str, expired: bool) -> None:
     semantics, groups = KINDS[kind]
     topic("orders", semantics=semantics)
     if groups:
@@ -79,7 +79,7 @@ def place() -> int:
 
 
 @pytest.mark.parametrize("case", ["unread", "paused", "late joiner"])
-def test_what_was_kept_is_read_then_goes(small: None, case: str) -> None:
+def test_kept_events_are_read_and_then_dropped(small: None, case: str) -> None:
     topic("orders")
     handler = a_group(case)
     drop_expired("default")
@@ -93,7 +93,7 @@ def test_what_was_kept_is_read_then_goes(small: None, case: str) -> None:
     check_storage()
 
 
-def test_one_who_joins_after_something_has_gone_has_its_lag_right(small: None) -> None:
+def test_a_group_that_joins_after_a_drop_has_the_right_lag(small: None) -> None:
     topic("orders")
     publish_events("orders", 25)
     drop_expired("default")
@@ -109,7 +109,7 @@ def test_one_who_joins_after_something_has_gone_has_its_lag_right(small: None) -
     assert ConsumerOffset.objects.get(partition_id=place()).passed == 25
 
 
-def test_a_topic_never_declared_and_one_that_is_gone_expire_as_well(small: None) -> None:
+def test_an_undeclared_topic_and_a_removed_one_expire_too(small: None) -> None:
     for _ in range(12):
         sql("INSERT INTO outbox_message_t (topic_id, payload) VALUES (2000000077, '1')")
     topic("short-lived")
@@ -135,7 +135,7 @@ def test_a_topic_that_keeps_long_keeps_what_shares_its_storage(small: None) -> N
     assert "retention of archive" in plan.why(kept)[0]
 
 
-def test_the_state_is_the_same_however_often_it_is_done(small: None) -> None:
+def test_the_state_is_the_same_however_often_it_runs(small: None) -> None:
     topic("orders")
     a_group("dead")
     drop_expired("default")

@@ -1,4 +1,4 @@
-"""Temporary subscriptions: gone with all that is theirs when idle, and never while somebody uses them."""
+"""Temporary subscriptions: gone with all that is theirs when idle, and never while they are used."""
 
 import datetime as dt
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ def temporary() -> Callable[..., Subscription]:
     return make
 
 
-def test_an_idle_one_goes_with_its_places(temporary: Callable[..., Subscription]) -> None:
+def test_an_idle_subscription_is_removed_with_its_cursors(temporary: Callable[..., Subscription]) -> None:
     with transaction.atomic():
         publish("default", 1)
     drain(declare(Recorder(fails=lambda event: True), group="idle"))
@@ -62,7 +62,7 @@ def test_an_idle_one_goes_with_its_places(temporary: Callable[..., Subscription]
     assert journal().count() == 1
 
 
-def test_whoever_comes_back_begins_anew(temporary: Callable[..., Subscription]) -> None:
+def test_a_group_that_returns_begins_again(temporary: Callable[..., Subscription]) -> None:
     temporary("idle")
     expire_idle("default")
     with transaction.atomic():
@@ -73,7 +73,7 @@ def test_whoever_comes_back_begins_anew(temporary: Callable[..., Subscription]) 
 
 
 @pytest.mark.parametrize("used", ["created", "heartbeat", "member", "moved", "lease", "changed"])
-def test_one_that_is_used_stays(temporary: Callable[..., Subscription], used: str) -> None:
+def test_a_used_subscription_stays(temporary: Callable[..., Subscription], used: str) -> None:
     temporary("used")
     now = timezone.now()
     subscription = Subscription.objects.filter(group_id="used")
@@ -100,7 +100,9 @@ def test_one_that_is_used_stays(temporary: Callable[..., Subscription], used: st
         assert not Member.objects.exists()
 
 
-def test_one_that_runs_stays_though_it_expires_sooner_than_hearts_beat(temporary: Callable[..., Subscription]) -> None:
+def test_a_running_subscription_stays_though_it_expires_before_its_next_heartbeat(
+    temporary: Callable[..., Subscription],
+) -> None:
     """A heartbeat comes once a minute. What is published after it had expired would be lost to a worker that runs."""
     temporary("quick", expires_after=dt.timedelta(seconds=10))
     beat_at = timezone.now() - dt.timedelta(seconds=50)
@@ -110,7 +112,7 @@ def test_one_that_runs_stays_though_it_expires_sooner_than_hearts_beat(temporary
     assert expire_idle("default") == [("default", "quick")]
 
 
-def test_one_in_a_workers_hands_stays(temporary: Callable[..., Subscription], session: Session) -> None:
+def test_a_subscription_that_a_worker_holds_stays(temporary: Callable[..., Subscription], session: Session) -> None:
     temporary("busy")
     session.execute("BEGIN")
     session.execute("SELECT FROM consumer_offsets WHERE group_id = 'busy' AND partition_id = 5 FOR UPDATE")
@@ -121,7 +123,7 @@ def test_one_in_a_workers_hands_stays(temporary: Callable[..., Subscription], se
     assert ConsumerOffset.objects.filter(group_id="busy").count() == 8
 
 
-def test_several_at_once_remove_each_once(temporary: Callable[..., Subscription]) -> None:
+def test_several_processes_at_once_remove_each_once(temporary: Callable[..., Subscription]) -> None:
     for n in range(10):
         temporary(f"idle-{n}")
     at_once = [Running(expire_idle, "default") for _ in range(4)]

@@ -74,7 +74,7 @@ def _tip(session: Session, statement: str) -> int:
     return tip or 0
 
 
-def test_publishing_and_numbering_work_where_nothing_is_prepared(nothing_prepared: None, session: Session) -> None:
+def test_publishing_and_sequencing_work_without_prepared_partitions(nothing_prepared: None, session: Session) -> None:
     for n in range(25):
         insert(session, n)
     assert number(session).messages == 25
@@ -217,7 +217,7 @@ def test_a_long_reader_never_makes_publishers_wait_for_long(
         assert len(checked_log(session)) > 0
 
 
-def test_a_preparation_that_was_broken_off_never_stops_publishers(
+def test_an_interrupted_preparation_never_stops_publishers(
     nothing_prepared: None, session: Session, other: Session
 ) -> None:
     """Its reader looks at old partitions only, and so is in the way of the last step alone."""
@@ -243,7 +243,7 @@ def test_a_preparation_that_was_broken_off_never_stops_publishers(
         assert names(checked_log(session))[-1] == "last"
 
 
-def test_a_preparation_that_was_killed_is_done_again(nothing_prepared: None, session: Session, other: Session) -> None:
+def test_a_killed_preparation_is_repeated(nothing_prepared: None, session: Session, other: Session) -> None:
     """Whatever a half-done preparation has left behind, the next one copes with, and publishers do not notice."""
     with override_settings(PUBSUB={"segment_rows": 10}):
         for n in range(25):
@@ -262,7 +262,7 @@ def test_a_preparation_that_was_killed_is_done_again(nothing_prepared: None, ses
 
 
 def test_the_session_keeps_no_setting(nothing_prepared: None, session: Session) -> None:
-    """Behind a transaction pooler a SET would stay with a connection that somebody else gets next."""
+    """Behind a transaction pooler a SET would stay with a connection that another client gets next."""
     statements: list[tuple[str, bool]] = []
 
     def note(execute, sql, params, many, context):  # type: ignore[no-untyped-def]

@@ -60,7 +60,7 @@ def lowers(made: Plan) -> list[int]:
     return [each.lower for each in made.going]
 
 
-def test_what_has_expired_and_was_read_goes_with_its_messages() -> None:
+def test_expired_and_read_entries_are_dropped_with_their_messages() -> None:
     made = plan()
     assert made.names == [
         *("log_entry_1", "log_entry_11", "log_entry_21"),
@@ -69,7 +69,7 @@ def test_what_has_expired_and_was_read_goes_with_its_messages() -> None:
     assert (made.upper, made.numbered_below_id, made.bytes) == (31, 31, 300)
 
 
-def test_nothing_behind_one_that_stays_goes() -> None:
+def test_nothing_after_a_segment_that_stays_is_dropped() -> None:
     made = plan(storage(segment(1), segment(11, expired=False), segment(21)))
     assert lowers(made) == [1]
     assert [made.why(each) for each in made.staying] == [
@@ -90,7 +90,7 @@ def test_a_group_keeps_what_it_has_not_read() -> None:
     [{"status": "DEAD"}, {"max_age": dt.timedelta(days=8)}, {"max_bytes": 99}],
     ids=["dead", "too old", "too much"],
 )
-def test_one_that_no_longer_counts_or_is_beyond_a_cap_loses_it(changes: dict[str, Any]) -> None:
+def test_a_group_that_does_not_count_or_is_beyond_a_cap_misses_them(changes: dict[str, Any]) -> None:
     late = unread(15, **changes)
     made = plan(THREE, late)
     assert lowers(made) == [1, 11, 21]
@@ -102,7 +102,7 @@ def test_a_cap_on_bytes_frees_only_the_oldest() -> None:
     assert lowers(made) == [1]
 
 
-def test_no_more_go_at_once_than_asked_for() -> None:
+def test_no_more_are_dropped_at_once_than_requested() -> None:
     assert lowers(plan(at_most=2)) == [1, 11]
 
 
@@ -118,6 +118,6 @@ def test_a_partition_of_messages_that_is_not_full_stays() -> None:
     assert [partition.lower for partition in made.messages] == [1, 11, 21]
 
 
-def test_nothing_goes_where_nothing_is() -> None:
+def test_nothing_is_dropped_from_an_empty_log() -> None:
     made = plan(storage())
     assert (made.names, made.upper, made.bytes) == ([], 0, 0)

@@ -54,7 +54,7 @@ def expired_log(count: int = 25) -> None:
     make_old(days=8)
 
 
-def test_many_do_it_at_once(small: None) -> None:
+def test_many_processes_drop_at_once(small: None) -> None:
     expired_log(95)
     all_ready = threading.Barrier(6)
 
@@ -100,7 +100,7 @@ def test_an_open_publisher_with_an_old_id_keeps_everything_until_it_is_numbered(
     check_storage()
 
 
-def test_messages_whose_entries_are_gone_are_not_numbered_anew_in_another_cluster(small: None) -> None:
+def test_messages_whose_entries_are_gone_are_not_numbered_again_in_another_cluster(small: None) -> None:
     topic("orders")
     for _ in range(3):
         sql("SELECT nextval(pg_get_serial_sequence('outbox_message_t', 'id'))")  # so that bounds do not meet
@@ -122,7 +122,7 @@ def insert_unnumbered() -> int:
         return insert(mine, "new")
 
 
-def test_a_reader_keeps_its_batch_and_publishers_wait_no_longer_than_said(small: None, session: Session) -> None:
+def test_a_reader_keeps_its_batch_and_publishers_wait_no_longer_than_the_timeout(small: None, session: Session) -> None:
     expired_log()
     longest = 0.0
     enough = threading.Event()
@@ -141,7 +141,7 @@ def test_a_reader_keeps_its_batch_and_publishers_wait_no_longer_than_said(small:
     assert drop_expired("default").entries == 2 * ROWS
 
 
-def test_a_reader_that_waits_meanwhile_goes_on(small: None, session: Session) -> None:
+def test_a_reader_that_waits_in_the_meantime_continues(small: None, session: Session) -> None:
     expired_log()
     with connect() as operator, connect() as watcher:
         with transaction_of(operator):
@@ -166,7 +166,7 @@ def test_a_process_that_dies_between_detaching_and_dropping(small: None, monkeyp
     sql("DROP TABLE log_entry_5_retired_by_hand")
 
 
-def test_what_gathered_in_the_default_partition_goes_as_well(transactional_db: None, small: None) -> None:
+def test_rows_of_the_default_partition_are_dropped_too(transactional_db: None, small: None) -> None:
     topic("orders")
     for table in ("log_entry", "outbox_message_t"):
         for name in names(table):
@@ -183,7 +183,7 @@ def test_what_gathered_in_the_default_partition_goes_as_well(transactional_db: N
     check_storage()
 
 
-def test_a_resized_topic_keeps_what_has_not_been_read_in_its_new_partitions(small: None) -> None:
+def test_a_resized_topic_keeps_unread_events_in_its_new_partitions(small: None) -> None:
     orders = topic("orders", total_partitions=1)
     handler = Recorder()
     declared = declare(handler, topic="orders")
@@ -251,7 +251,7 @@ MEANWHILE = {
 
 @pytest.mark.parametrize("start", [1, 5, 20, 24, 25, 26, dt.timedelta(0), dt.timedelta(days=1)], ids=str)
 @pytest.mark.parametrize("happens", MEANWHILE.values(), ids=MEANWHILE)
-def test_a_group_begins_right_whatever_happens_while_it_looks(
+def test_a_group_begins_at_the_right_offset_whatever_happens_meanwhile(
     small: None, monkeypatch: pytest.MonkeyPatch, start: Any, happens: Callable[[], Any]
 ) -> None:
     topic("orders")
@@ -270,8 +270,8 @@ def test_a_group_begins_right_whatever_happens_while_it_looks(
         start = 20
     places = sql("SELECT partition_id, next_offset, next_position, passed FROM consumer_offsets ORDER BY 1")
     assert places == sql(
-        "SELECT partition_id, place.* FROM outbox_topics, generate_series(0, total_partitions - 1) AS partition_id,"
-        " pubsub_cursor_at_v1(id, partition_id, %s) AS place WHERE name = 'orders' ORDER BY 1",
+        "SELECT partition_id, cursor.* FROM outbox_topics, generate_series(0, total_partitions - 1) AS partition_id,"
+        " pubsub_cursor_at_v1(id, partition_id, %s) AS cursor WHERE name = 'orders' ORDER BY 1",
         start,
     )
 
@@ -301,7 +301,7 @@ def test_a_group_that_is_further_behind_than_the_cap_loses_events_visibly(
     found = Subscription.objects.get()
     assert [*found.missed.values()] == [[1, 20]]
     assert "max_age" in found.status_reason
-    assert "lost events of topic orders: offsets 1 to 20 in partition" in caplog.text
+    assert "missed events of topic orders: offsets 1 to 20 in partition" in caplog.text
     (told,) = OperatorEvent.objects.filter(action="lost")
     assert told.after == {"missed": found.missed}
     handler = Recorder()
@@ -311,7 +311,7 @@ def test_a_group_that_is_further_behind_than_the_cap_loses_events_visibly(
 
 
 @pytest.mark.parametrize("for_ever", [dt.timedelta.max, dt.timedelta(days=3_000_000)])
-def test_what_is_kept_for_ever_is_no_later_than_time_can_be_told(small: None, for_ever: dt.timedelta) -> None:
+def test_an_endless_retention_does_not_overflow(small: None, for_ever: dt.timedelta) -> None:
     """Topics share their storage, so that an error would keep what belongs to all of them."""
     stuck_group(max_age=for_ever)
     make_old(days=9)
@@ -327,7 +327,7 @@ def test_what_is_kept_for_ever_is_no_later_than_time_can_be_told(small: None, fo
     assert "retention of archive" in plan.why(left)[0]
 
 
-def test_only_the_last_loss_of_a_group_that_reads_stays_with_it(small: None) -> None:
+def test_only_the_last_loss_of_a_reading_group_is_kept_with_it(small: None) -> None:
     stuck_group(max_age=dt.timedelta(days=8))
     sql("UPDATE log_segments SET filled_at = filled_at - interval '9 days' WHERE lower = 1")
     drop_expired("default")
@@ -345,7 +345,7 @@ def test_only_the_last_loss_of_a_group_that_reads_stays_with_it(small: None) -> 
     ]
 
 
-def test_what_goes_in_several_transactions_is_one_loss(small: None) -> None:
+def test_drops_in_several_transactions_are_one_loss(small: None) -> None:
     topic("orders", max_bytes=1)
     register_subscription(declare(Recorder(), topic="orders"), using="default")
     publish_events("orders", 10 * (drop.AT_ONCE + 2) + 5)
@@ -359,7 +359,7 @@ def test_what_goes_in_several_transactions_is_one_loss(small: None) -> None:
     assert sorted(ranges) == [[1, 10 * drop.AT_ONCE], [10 * drop.AT_ONCE + 1, 10 * drop.AT_ONCE + 20]]
 
 
-def test_a_group_may_keep_so_many_bytes(small: None) -> None:
+def test_a_group_may_keep_a_limited_number_of_bytes(small: None) -> None:
     stuck_group()
     make_old(days=8)
     assert drop_expired("default").partitions == ()
@@ -380,7 +380,7 @@ def test_the_oldest_that_stays_says_why(small: None) -> None:
     assert "has not read offset 1 (active)" in why[0]
 
 
-def test_a_segment_that_was_emptied_by_hand_is_dropped_as_well(small: None) -> None:
+def test_a_segment_that_was_emptied_by_hand_is_dropped_too(small: None) -> None:
     topic("orders")
     publish_events("orders", 25)
     sql("TRUNCATE log_entry_1")
@@ -405,7 +405,7 @@ def timezone_now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
-def test_only_finished_dead_letters_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_finished_dead_letters_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prune, "AT_ONCE", 1)
     for each in DeadLetter.State.values:
         letter(each, days=29)
@@ -436,7 +436,7 @@ def test_the_latest_batches_of_a_stream_stay(monkeypatch: pytest.MonkeyPatch) ->
     assert SinkBatch.objects.filter(sink="b").count() == 5
 
 
-def test_old_rows_of_the_audit_log_go() -> None:
+def test_old_rows_of_the_audit_log_are_removed() -> None:
     for days in (366, 364):
         OperatorEventFactory()
         OperatorEvent.objects.order_by("-id")[:1].get()
@@ -446,7 +446,7 @@ def test_old_rows_of_the_audit_log_go() -> None:
     assert [prune.prune_audit_log("default") for _ in range(2)] == [1, 0]
 
 
-def test_an_error_that_is_no_lock_is_raised(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_other_than_a_lock_timeout_is_raised(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
     expired_log()
 
     def broken(cursor: object, names: object, timeout_ms: int) -> None:

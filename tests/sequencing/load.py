@@ -126,7 +126,7 @@ def check_against_notes(session: Session, folder: Path) -> int:
         else:
             assert numbered.get(name, []) in ([], transaction.events), f"a part of {name}"
 
-    # If A committed before B was published, A comes before B: nobody in the log had committed before anybody who comes
+    # If A committed before B was published, A comes before B: no transaction had committed before one that comes
     # earlier began to publish. All processes read the same clock.
     latest = float("-inf"), ""
     for name, _ in groupby(log, key=lambda entry: transaction_of_event(entry.name)):

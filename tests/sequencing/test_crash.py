@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 class Reader:
-    """Follows the log from outside, and remembers which message it saw at which place."""
+    """Follows the log from outside, and remembers which message it saw at which offset."""
 
     def __init__(self, url: str) -> None:
         self.url = url

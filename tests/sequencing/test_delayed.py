@@ -63,7 +63,7 @@ def test_a_message_stays_the_same_through_its_delay(session: Session) -> None:
     assert number(session).messages == 2
 
 
-def test_they_come_in_the_order_in_which_they_are_due(session: Session) -> None:
+def test_they_are_numbered_in_the_order_in_which_they_are_due(session: Session) -> None:
     for seconds in (-1, -3, -5, -7, -9):
         with transaction.atomic():
             publish("default", {"n": -seconds}, key="k", deliver_at=in_seconds(seconds))
@@ -86,7 +86,7 @@ def test_a_pass_may_number_a_transaction_s_delayed_and_immediate_messages_at_onc
     assert names(checked_log(session, together=False)) == ["A", "B", "A, delayed"]
 
 
-def test_what_moves_them_is_undone_with_them(session: Session) -> None:
+def test_a_move_that_is_undone_is_repeated(session: Session) -> None:
     with transaction.atomic():
         publish("default", {"n": "x"}, deliver_at=in_seconds(-1))
     with pytest.raises(ZeroDivisionError), transaction.atomic():
@@ -97,7 +97,7 @@ def test_what_moves_them_is_undone_with_them(session: Session) -> None:
     assert number(session).messages == 1
 
 
-def test_an_undone_delayed_message_never_comes(session: Session) -> None:
+def test_an_undone_delayed_message_is_never_numbered(session: Session) -> None:
     with transaction.atomic():
         publish("default", {"n": "kept"}, deliver_at=in_seconds(-1))
         with pytest.raises(ZeroDivisionError), transaction.atomic():
@@ -108,7 +108,7 @@ def test_an_undone_delayed_message_never_comes(session: Session) -> None:
     assert names(checked_log(session)) == ["kept"]
 
 
-def test_two_that_move_at_once_share_the_work(session: Session, other: Session) -> None:
+def test_two_processes_that_move_at_once_share_the_work(session: Session, other: Session) -> None:
     with transaction.atomic():
         for n in range(10):
             publish("default", {"n": n}, deliver_at=in_seconds(n - 20))

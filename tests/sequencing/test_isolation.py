@@ -58,7 +58,7 @@ def test_a_pass_sees_what_committed_after_an_earlier_one(
     assert names(checked_log(sequencer)) == ["0", "1", "2", "old"]
 
 
-def test_whoever_leads_goes_on_leading(strict_database: str, session: Session) -> None:
+def test_the_leader_stays_the_leader(strict_database: str, session: Session) -> None:
     """What it sends before a pass, in the same round trip, must not fix the transaction's snapshot."""
     handled = threading.Semaphore(0)
     declared = Declaration(topic="default", group="led", handler=lambda event: handled.release(), start="earliest")
@@ -83,7 +83,7 @@ def test_whoever_leads_goes_on_leading(strict_database: str, session: Session) -
 
 
 def test_many_consumers_handle_each_event_once(strict_database: str) -> None:
-    """Conflicts are tried again, and are nobody's fault: nothing ends up among the dead letters."""
+    """Conflicts are tried again, and are no event's fault: nothing ends up among the dead letters."""
     Topic.objects.create(name="busy", total_partitions=4)
     lock = threading.Lock()
     seen: list[int] = []
@@ -101,7 +101,7 @@ def test_many_consumers_handle_each_event_once(strict_database: str) -> None:
         while True:
             try:
                 Worker([declared], using="default", batch_size=5, drain=True).run()
-            except OperationalError:  # whoever drains is told of a conflict instead of waiting
+            except OperationalError:  # a conflict is an error here, instead of a wait
                 continue
             return
 

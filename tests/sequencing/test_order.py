@@ -1,4 +1,4 @@
-"""Which place an event gets: by commits and publications, never by ids, xids or clocks alone."""
+"""Which offset an event gets: by commits and publications, never by ids, xids or clocks alone."""
 
 from collections.abc import Callable
 
@@ -87,7 +87,7 @@ def test_transactions_stay_together_however_their_ids_interleave(new_session: Ca
     assert names(checked_log(sessions[0])) == [f"{name}{n}" for name in "abcd" for n in range(5)]
 
 
-def test_what_was_undone_leaves_neither_an_entry_nor_a_gap(session: Session) -> None:
+def test_a_rolled_back_event_leaves_neither_an_entry_nor_a_gap(session: Session) -> None:
     insert(session, "first")
     session.execute("BEGIN")
     insert(session, "aborted")

@@ -97,7 +97,7 @@ def test_many_publish_and_many_number(session: Session) -> None:
 
 
 def test_no_session_setting_or_lock_stays_behind(session: Session) -> None:
-    """The next transaction on a server's connection is somebody else's."""
+    """The next transaction on a server's connection is another client's."""
     with transaction.atomic():
         publish("default", {"n": 1})
         publish("default", {"n": 2}, deliver_at=timezone.now() - dt.timedelta(seconds=1))

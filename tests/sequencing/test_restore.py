@@ -45,8 +45,8 @@ def test_a_stored_snapshot_ahead_of_the_cluster_s(session: Session) -> None:
     assert names(checked_log(session)) == [*expected, "new"]
 
 
-def test_old_ids_that_this_cluster_comes_to_again(session: Session, other: Session) -> None:
-    """Numbered messages whose ids are about to be given out anew must not be numbered when they are."""
+def test_old_transaction_ids_that_this_cluster_reaches_again(session: Session, other: Session) -> None:
+    """Numbered messages whose ids are about to be given out again must not be numbered when they are."""
     for n in range(5):
         insert(session, f"numbered {n}")
     number(session)
@@ -80,7 +80,7 @@ def test_another_cluster_with_ids_like_ours(session: Session) -> None:
     assert stored.fetchone() == (True,)
 
 
-def test_a_log_that_nobody_had_numbered(session: Session) -> None:
+def test_a_log_that_was_never_numbered(session: Session) -> None:
     insert(session, "first")
     insert(session, "second")
     session.execute("UPDATE outbox_message_t SET xid = (%s + id)::text::xid8", [FAR])
@@ -152,7 +152,7 @@ def test_a_publisher_in_flight_that_is_undone(session: Session, other: Session, 
     assert names(checked_log(session)) == ["kept"]
 
 
-def test_many_notice_it_at_once(session: Session, new_session: Callable[..., Session]) -> None:
+def test_many_processes_notice_it_at_once(session: Session, new_session: Callable[..., Session]) -> None:
     for n in range(20):
         insert(session, n)
     as_if_from_a_cluster_far_ahead(session)

@@ -26,7 +26,7 @@ def holding_back_the_lock(session: Session) -> Iterator[None]:
         yield
 
 
-def test_whoever_comes_second_does_not_wait(session: Session, other: Session, third: Session) -> None:
+def test_a_second_pass_does_not_wait_for_the_first(session: Session, other: Session, third: Session) -> None:
     insert(third, "one")
     session.execute("BEGIN")
     assert session.execute(PASS).fetchone() == ("numbered", 1)
@@ -39,7 +39,7 @@ def test_whoever_comes_second_does_not_wait(session: Session, other: Session, th
     assert names(checked_log(other)) == ["one"]
 
 
-def test_somebody_else_numbers_between_the_look_and_the_lock(session: Session, other: Session, third: Session) -> None:
+def test_another_pass_numbers_between_the_look_and_the_lock(session: Session, other: Session, third: Session) -> None:
     """The second finds nothing left. Its statement that locks began before the first one's pass."""
     insert(third, "seen by both")
     with holding_back_the_lock(session):
@@ -54,9 +54,7 @@ def test_somebody_else_numbers_between_the_look_and_the_lock(session: Session, o
     assert names(checked_log(third)) == ["seen by both", "seen by the first alone", "seen by neither"]
 
 
-def test_what_commits_between_the_lock_s_snapshot_and_the_lock(
-    session: Session, other: Session, third: Session
-) -> None:
+def test_a_commit_between_the_lock_s_snapshot_and_the_lock(session: Session, other: Session, third: Session) -> None:
     """The stored snapshot may be newer than that of the statement that locked: numbering needs one newer still."""
     insert(third, "seen by both")
     with holding_back_the_lock(session):
@@ -128,7 +126,7 @@ def test_numbering_is_refused_where_every_statement_has_the_same_snapshot(sessio
     assert number(session).messages == 1
 
 
-def test_whoever_has_published_cannot_number_in_the_same_transaction(session: Session, other: Session) -> None:
+def test_a_transaction_that_has_published_cannot_number(session: Session, other: Session) -> None:
     """Either that is refused, or it does no harm: a snapshot counts its own transaction as over."""
     for n in range(2):
         session.execute("BEGIN")
@@ -150,8 +148,8 @@ def test_whoever_has_published_cannot_number_in_the_same_transaction(session: Se
     assert names(checked_log(other)) == ["0 a", "0 b", "0 c", "1 a", "1 b", "1 c"]
 
 
-def test_numbering_inside_a_transaction_of_django_s(session: Session, other: Session) -> None:
-    """Nobody else can number until it ends; whatever it has done goes with it if it is undone."""
+def test_numbering_inside_a_django_transaction(session: Session, other: Session) -> None:
+    """No other pass can number until it ends; if it is rolled back, its work is undone."""
     insert(session, "one")
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         Topic.objects.create(name="undone")
@@ -181,19 +179,19 @@ def test_an_idle_pass_writes_nothing(session: Session, other: Session) -> None:
             assert session.execute(PASS).fetchone() == ("idle", 0)
         # No transaction id, so not one record in the write-ahead log.
         assert session.execute("SELECT pg_current_xact_id_if_assigned()").fetchone() == (None,)
-    # Nor where somebody has published who has not committed …
+    # Nor while a publisher has not committed …
     other.execute("BEGIN")
     insert(other, "open")
     with transaction_of(session):
         for _ in range(100):
             assert session.execute(PASS).fetchone() == ("idle", 0)
         assert session.execute("SELECT pg_current_xact_id_if_assigned()").fetchone() == (None,)
-    # … or somebody else numbers.
+    # … or another pass numbers.
     assert session.execute(stored).fetchone() == before
 
 
-def test_a_pass_finds_what_is_new_by_the_index_alone(session: Session) -> None:
-    """With fifty partitions that nobody has analysed, and most of them empty."""
+def test_a_pass_finds_new_events_by_the_index_alone(session: Session) -> None:
+    """With fifty partitions without statistics, and most of them empty."""
     for n in range(20):
         insert(session, n)
     number(session)
@@ -274,3 +272,77 @@ def test_a_row_whose_xid_is_in_progress_waits_for_its_end(session: Session, othe
     assert number(session).messages == 1
     assert number(session).outcome == "idle"
     assert names(checked_log(session)) == ["one", "copied"]
+
+
+def number_at_most(session: Session, most: int) -> int:
+    (events,) = session.execute("SELECT events FROM pubsub_sequence_v1(%s)", [most]).fetchone() or (None,)
+    assert events is not None
+    return int(events)
+
+
+def test_a_backlog_is_numbered_in_pieces(session: Session, other: Session) -> None:
+    for n in range(25):
+        insert(session, n)
+    assert [number_at_most(session, 10) for _ in range(2)] == [10, 10]
+    insert(other, "published between two pieces")
+    assert number_at_most(session, 10) == 5
+    assert number_at_most(session, 10) == 1
+    assert number_at_most(session, 10) == 0
+    assert names(checked_log(session)) == [*map(str, range(25)), "published between two pieces"]
+
+
+def test_no_piece_divides_a_transaction(session: Session, other: Session) -> None:
+    with transaction_of(other):
+        insert(other, "long 1")
+        insert(session, "alone 1")
+        for n in range(2, 8):
+            insert(other, f"long {n}")
+    for n in range(2, 5):
+        insert(session, f"alone {n}")
+    assert [number_at_most(session, 3) for _ in range(4)] == [1, 7, 3, 0]
+    assert names(checked_log(session)) == [
+        "alone 1",
+        *(f"long {n}" for n in range(1, 8)),
+        *(f"alone {n}" for n in range(2, 5)),
+    ]
+
+
+def test_an_event_that_was_open_before_the_backlog_is_numbered_within_it(session: Session, other: Session) -> None:
+    """Its transaction has a number below those of the backlog, and was in progress at the last pass."""
+    other.execute("BEGIN")
+    insert(other, "open")
+    insert(session, "numbered")
+    assert number(session).messages == 1
+    for n in range(4):
+        insert(session, n)
+    insert(other, "last of the open one")
+    other.execute("COMMIT")
+    insert(session, "behind it")
+    assert [number_at_most(session, 2) for _ in range(4)] == [1, 2, 3, 1]
+    assert names(checked_log(session)) == ["numbered", "0", "1", "2", "3", "open", "last of the open one", "behind it"]
+
+
+@pytest.mark.parametrize("level", ["off", "local"])
+def test_a_pass_commits_durably_whatever_the_default_is(session: Session, level: str) -> None:
+    session.execute(f"SET synchronous_commit = {level}")
+    insert(session, "one")
+    with transaction_of(session):
+        session.execute(PASS)
+        assert session.execute("SHOW synchronous_commit").fetchone() == ("on" if level == "off" else level,)
+    assert session.execute("SHOW synchronous_commit").fetchone() == (level,)
+
+
+def test_a_pass_takes_as_long_as_it_takes(session: Session) -> None:
+    """Whatever statement_timeout a site gives to the statements of its users."""
+    insert(session, "one")
+    session.execute("SET statement_timeout = '200ms'")
+    session.execute(
+        "CREATE FUNCTION take_long() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN PERFORM pg_sleep(0.4); RETURN NULL; END $$;"
+        "CREATE TRIGGER take_long AFTER INSERT ON log_counter FOR EACH STATEMENT EXECUTE FUNCTION take_long()"
+    )
+    try:
+        assert number(session).messages == 1
+    finally:
+        session.execute("DROP FUNCTION take_long CASCADE")
+    assert session.execute("SHOW statement_timeout").fetchone() == ("200ms",)

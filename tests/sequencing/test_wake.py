@@ -1,4 +1,4 @@
-"""Nobody waits for a poll when a hint can come, nobody hints when nobody waits, and a lost hint costs one poll."""
+"""No process polls when a hint can come, none hints when none waits, and a lost hint costs one poll."""
 
 import datetime as dt
 import threading
@@ -82,8 +82,8 @@ def holders(session: Session, lock: int) -> list[int]:
 
 
 def wait_until_idle(session: Session) -> int:
-    """Waits until somebody waits for a hint. Returns its process id."""
-    return wait_until(lambda: holders(session, WAITING), "somebody waits for a hint")[0]
+    """Waits until a session waits for a hint. Returns its process id."""
+    return wait_until(lambda: holders(session, WAITING), "a session waits for a hint")[0]
 
 
 def passed(session: Session) -> int:
@@ -104,7 +104,7 @@ def test_a_handler_is_called_soon_after_the_commit(session: Session) -> None:
             listener.expect(f"{n}")
 
 
-def test_many_in_a_row_while_it_falls_asleep_and_wakes(session: Session) -> None:
+def test_many_events_in_a_row_while_the_leader_falls_asleep_and_wakes(session: Session) -> None:
     """No pause is the right one to publish in: each event comes though the next one is published at once."""
     with listening() as listener:
         for n in range(200):
@@ -113,8 +113,8 @@ def test_many_in_a_row_while_it_falls_asleep_and_wakes(session: Session) -> None
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.005, 0.019, 0.03])
-def test_a_transaction_that_goes_on_after_publishing(session: Session, pause_s: float) -> None:
-    """Whether somebody waits is asked with the insert. Who begins to wait after that must see the event as well."""
+def test_a_transaction_that_continues_after_publishing(session: Session, pause_s: float) -> None:
+    """The insert asks whether the leader waits. One that begins to wait after that must see the event too."""
     with listening() as listener:
         for n in range(10):
             with transaction.atomic():
@@ -124,7 +124,7 @@ def test_a_transaction_that_goes_on_after_publishing(session: Session, pause_s: 
             listener.expect(f"{n}")
 
 
-def test_an_event_of_copy_wakes_as_well(session: Session) -> None:
+def test_an_event_published_by_copy_wakes_too(session: Session) -> None:
     with listening() as listener:
         wait_until_idle(session)
         with transaction.atomic():
@@ -140,11 +140,11 @@ def test_an_event_published_by_another_process(session: Session) -> None:
             listener.expect(f"from afar {n}")
 
 
-def test_the_followers_are_told_what_moved(session: Session) -> None:
+def test_the_other_processes_are_notified_of_the_topics_that_moved(session: Session) -> None:
     Topic.objects.create(name="second")
     with listening() as leader:
         wait_until_idle(session)
-        with listening(group="follower", topic="second") as follower:
+        with listening(group="other", topic="second") as follower:
             wait_until(lambda: holders(session, FOLLOWING), "the second follows")
             assert leader.coordinator.leading
             assert not follower.coordinator.leading
@@ -154,9 +154,7 @@ def test_the_followers_are_told_what_moved(session: Session) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_connection_is_not_opened_anew_for_each_event(
-    threads: int, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_connection_is_opened_per_event(threads: int, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even where Django may not keep it from one request to the next."""
     monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", 0)
     with listening(threads=threads) as listener:
@@ -167,14 +165,14 @@ def test_a_connection_is_not_opened_anew_for_each_event(
         assert len(listener.sessions) <= threads
 
 
-def test_whoever_is_stopped_does_not_wait_for_the_poll(session: Session) -> None:
+def test_a_stopped_worker_does_not_wait_for_its_poll(session: Session) -> None:
     listener = Listener(NEVER_MS)
     wait_until_idle(session)
     listener.worker.stop()
     listener.running.result(5)
 
 
-def test_a_connection_that_was_cut_comes_back(session: Session) -> None:
+def test_a_cut_connection_is_replaced(session: Session) -> None:
     with listening(wait_period_ms=300) as listener:
         for n in range(3):
             pid = wait_until_idle(session)
@@ -223,7 +221,7 @@ def notifications(listener: Session, end: Session) -> list[str]:
     return arrived[:-1]
 
 
-def test_nobody_hints_when_nobody_waits(session: Session, other: Session) -> None:
+def test_no_hint_is_sent_when_no_leader_waits(session: Session, other: Session) -> None:
     other.execute(f"LISTEN {HINT_CHANNEL}")
     for n in range(5):
         publish_one(f"{n}")
@@ -236,7 +234,7 @@ def test_nobody_hints_when_nobody_waits(session: Session, other: Session) -> Non
     assert notifications(other, session) == []
 
 
-def test_one_hint_for_a_transaction_when_somebody_waits(session: Session, other: Session) -> None:
+def test_a_transaction_sends_one_hint_when_the_leader_waits(session: Session, other: Session) -> None:
     other.execute(f"LISTEN {HINT_CHANNEL}")
     other.execute(f"SELECT pg_advisory_lock({locks.WAITING})")
     with transaction.atomic():
@@ -250,7 +248,7 @@ def test_one_hint_for_a_transaction_when_somebody_waits(session: Session, other:
     assert notifications(other, session) == [""]
 
 
-def test_no_hint_for_what_was_undone(session: Session, other: Session) -> None:
+def test_no_hint_for_a_rolled_back_event(session: Session, other: Session) -> None:
     other.execute(f"LISTEN {HINT_CHANNEL}")
     other.execute(f"SELECT pg_advisory_lock({locks.WAITING})")
     with pytest.raises(ZeroDivisionError), transaction.atomic():
@@ -268,7 +266,7 @@ def test_no_hint_for_what_was_undone(session: Session, other: Session) -> None:
     assert notifications(other, session) == [""]
 
 
-def test_a_hint_for_what_stands_alone(session: Session, other: Session) -> None:
+def test_a_hint_for_an_event_outside_a_transaction(session: Session, other: Session) -> None:
     other.execute(f"LISTEN {HINT_CHANNEL}")
     publish_on_commit("default", 1)
     assert notifications(other, session) == []
@@ -280,7 +278,7 @@ def test_a_hint_for_what_stands_alone(session: Session, other: Session) -> None:
     assert notifications(other, session) == [""]
 
 
-def test_a_hint_that_cannot_be_given_fails_nobody(
+def test_a_hint_that_cannot_be_sent_fails_no_publisher(
     session: Session, other: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What was to be committed is: who publishes must not take it for lost."""
@@ -294,8 +292,8 @@ def test_a_hint_that_cannot_be_given_fails_nobody(
     assert "Hint.give" in caplog.text
 
 
-def test_asking_whether_somebody_waits_keeps_nothing(session: Session) -> None:
-    """Neither in the open transaction nor after it, or whoever is about to wait would wait for the publisher."""
+def test_asking_whether_the_leader_waits_keeps_no_lock(session: Session) -> None:
+    """Neither in the open transaction nor after it, or a leader about to wait would wait for the publisher."""
     with transaction.atomic():
         publish("default", {"n": 1})
         assert holders(session, WAITING) == []
@@ -315,7 +313,7 @@ def test_a_lost_hint_costs_a_poll_and_nothing_else(session: Session) -> None:
             listener.expect(f"{n}")
 
 
-def test_where_nobody_can_be_notified_the_sequencer_goes_on(
+def test_the_sequencer_continues_where_no_process_can_be_notified(
     session: Session, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As when the server's queue of notifications is full."""
@@ -353,7 +351,7 @@ def test_messages_of_other_times_are_not_confused(session: Session) -> None:
         listener.expect("first", "second", "third")
 
 
-def test_nobody_spins_while_somebody_holds_a_message_that_is_due(
+def test_no_process_spins_while_another_holds_a_message_that_is_due(
     session: Session, other: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = threading.Semaphore(0)
@@ -387,7 +385,7 @@ def test_an_idle_worker_writes_nothing(session: Session, monkeypatch: pytest.Mon
 
         return find
 
-    # A worker says when it comes and when it goes, and how far things have come since somebody last looked; whatever it
+    # A worker says when it comes and when it goes, and how far things have come since the last look; whatever it
     # looks at in between, it writes nothing.
     written = (
         "SELECT relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables"
@@ -424,7 +422,7 @@ def test_an_idle_worker_writes_nothing(session: Session, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("lock", [locks.FOLLOWING, locks.WAITING], ids=["standing by", "waiting"])
-def test_a_worker_works_and_stops_though_another_session_holds_its_lock(
+def test_a_worker_works_and_stops_while_another_session_holds_its_lock(
     session: Session, other: Session, lock: str
 ) -> None:
     """Any role that may connect can take an advisory lock."""

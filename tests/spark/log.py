@@ -23,8 +23,8 @@ def publish_all(topic: str, events: Iterable[dict[str, Any]]) -> None:
 
 
 def number_all() -> None:
-    # A stream that keeps its group's place has the sequencer's row meanwhile, and for a moment after it was killed.
-    wait_until(lambda: sequence("default").outcome != "busy", "nobody else is numbering")
+    # A stream that moves its group's cursors has the sequencer's row meanwhile, and for a moment after it was killed.
+    wait_until(lambda: sequence("default").outcome != "busy", "no other pass is running")
 
 
 def orders(count: int, first: int = 1) -> Iterable[dict[str, Any]]:

@@ -59,7 +59,7 @@ def run(job: str, *arguments: object) -> dict[str, Any]:
     return json.loads(printed.getvalue())
 
 
-def test_what_is_archived_is_the_log(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_archive_equals_the_log(spark: SparkSession, tmp_path: Path) -> None:
     make_topic("odd/topic %*")
     publish_all("odd/topic %*", orders(20))
     publish_all("odd/topic %*", [{"payload": {"ключ": ["🎉", None]}, "key": "a b"}, {"payload": "x" * 300_000}])
@@ -76,11 +76,11 @@ def test_what_is_archived_is_the_log(spark: SparkSession, tmp_path: Path) -> Non
     assert again.orderBy("c_offset").collect() == live.orderBy("c_offset").collect()
     assert offsets(read_archive(spark, root, "odd/topic %*", start=5, end=10)) == [5, 6, 7, 8, 9, 10]
     assert offsets(read_archive(spark, root, "odd/topic %*", until=dt.datetime(2021, 1, 1, tzinfo=dt.UTC))) == [7]
-    with pytest.raises(RangeNotThere, match="offsets 1 to 22, and 23 is not there"):
+    with pytest.raises(RangeNotThere, match="offsets 1 to 22, but not 23"):
         read_archive(spark, root, "odd/topic %*", start=5, end=23)
 
 
-def test_retention_waits_for_what_is_not_archived(spark: SparkSession, tmp_path: Path) -> None:
+def test_retention_waits_for_unarchived_events(spark: SparkSession, tmp_path: Path) -> None:
     topic = make_topic()
     publish_all("orders", orders(20))
     archive_topic(spark, str(tmp_path), "orders")
@@ -95,7 +95,7 @@ def test_retention_waits_for_what_is_not_archived(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_run_that_ends_anywhere_is_made_up_for(spark: SparkSession, tmp_path: Path, step: str) -> None:
+def test_a_run_that_ends_anywhere_is_completed_by_the_next(spark: SparkSession, tmp_path: Path, step: str) -> None:
     make_topic()
     publish_all("orders", orders(20))
     with pytest.raises(Killed):
@@ -113,7 +113,7 @@ def test_a_run_that_ends_anywhere_is_made_up_for(spark: SparkSession, tmp_path: 
     assert there == named
 
 
-def test_small_ranges_are_put_together_and_the_old_files_go_later(
+def test_small_ranges_are_merged_and_the_old_files_removed_later(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_topic()
@@ -153,7 +153,7 @@ def test_archive_and_log_are_one_range(spark: SparkSession, tmp_path: Path) -> N
         read_log(spark, "orders", archive=root)
 
 
-def test_what_was_lost_is_said(spark: SparkSession, tmp_path: Path) -> None:
+def test_lost_offsets_are_named(spark: SparkSession, tmp_path: Path) -> None:
     topic = make_topic()
     root = str(tmp_path)
     publish_all("orders", orders(10))
@@ -181,12 +181,12 @@ def test_another_log_is_refused(spark: SparkSession, tmp_path: Path) -> None:
         archive_topic(spark, str(tmp_path), "orders")
 
 
-def test_it_stays_where_it_must_not_run(spark: SparkSession, tmp_path: Path) -> None:
+def test_it_does_not_run_when_it_must_not(spark: SparkSession, tmp_path: Path) -> None:
     topic = make_topic()
     publish_all("orders", orders(5))
     archive_topic(spark, str(tmp_path), "orders")
     Subscription.objects.update(status="DEAD")
-    with pytest.raises(ArchiveBusy, match="is DEAD: what it has not archived may be dropped"):
+    with pytest.raises(ArchiveBusy, match="is DEAD: its unarchived events may be dropped"):
         archive_topic(spark, str(tmp_path), "orders")
     Subscription.objects.update(status="ACTIVE")
     other = connection.copy()

@@ -46,7 +46,7 @@ def environment() -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("step", "times"), [("staged", 2), ("named", 2), ("published", 1), ("moved", 2)])
-def test_nothing_is_lost_or_twice(spark: SparkSession, tmp_path: Path, step: str, times: int) -> None:
+def test_nothing_is_lost_or_repeated(spark: SparkSession, tmp_path: Path, step: str, times: int) -> None:
     make_topic()
     publish_all("orders", orders(35))
     killed = subprocess.run(
@@ -94,7 +94,7 @@ def test_a_job_runs_under_spark_submit(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    # spark-submit puts what is told on both ways into one.
+    # spark-submit merges both outputs into one.
     (printed,) = (line for line in done.stdout.splitlines() if line.startswith('{"job"'))
     found = json.loads(printed)
     assert sum(row["events"] for row in found["rows"]) == 30

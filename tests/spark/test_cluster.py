@@ -136,7 +136,7 @@ def wait_for_workers(pages: int) -> None:
 
 @pytest.fixture
 def with_password() -> Iterator[str]:
-    """A role with a password, by which the cluster connects; where the server trusts everybody, it is sent in vain."""
+    """A role with a password, by which the cluster connects; if the server trusts all, it is not needed."""
     role = f"spark_{os.getpid()}"
     with connection.cursor() as cursor:
         cursor.execute(f"CREATE ROLE {role} LOGIN SUPERUSER PASSWORD '{PASSWORD}'")

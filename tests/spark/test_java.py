@@ -53,17 +53,17 @@ def test_versions_are_understood(tmp_path: Path, said: str, version: int) -> Non
     assert java.version_of(of_version(tmp_path, said)) == version
 
 
-def test_a_configured_one_that_is_too_old_is_not_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_configured_one_that_is_too_old_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(of_version(tmp_path / "good", "17").parent))
     monkeypatch.setenv("JAVA_HOME", str(of_version(tmp_path / "old", "11.0.2").parent.parent))
     with pytest.raises(SparkNotReady, match="which is Java 11"):
         java.find_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
-    with pytest.raises(SparkNotReady, match="no bin/java can be run"):
+    with pytest.raises(SparkNotReady, match="there is no bin/java to run"):
         java.find_java()
 
 
-def test_without_any_the_ways_out_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_any_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(SparkNotReady, match=r"No java is on PATH.*JAVA_HOME.*apt-get install openjdk.*pip install"):
         java.find_java()
     monkeypatch.setenv("PATH", str(of_version(tmp_path, "1.8.0").parent))
@@ -71,7 +71,7 @@ def test_without_any_the_ways_out_are_named(monkeypatch: pytest.MonkeyPatch, tmp
         java.find_java()
 
 
-def test_the_wheel_s_is_started_without_what_it_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_wheel_s_is_started_without_the_module_it_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bundled = program(tmp_path / "it's bundled", 'for each do echo "<$each>"; done')
     monkeypatch.setattr(java, "_of_the_wheel", lambda: bundled)
     home = java.find_java()
@@ -89,7 +89,7 @@ def test_the_wheel_s_is_started_without_what_it_lacks(monkeypatch: pytest.Monkey
 @pytest.mark.skipif(
     not shutil.which("java") and not os.environ.get("JAVA_HOME"), reason="only the wheel's Java is here"
 )
-def test_the_machine_s_own_is_used_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_s_own_is_used_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     version = java.version_of(java.find_java() / "bin" / "java")
     assert version is not None

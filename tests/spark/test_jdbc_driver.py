@@ -66,7 +66,7 @@ def test_another_checksum_is_refused(monkeypatch: pytest.MonkeyPatch, home: Path
     assert not list((home / "cache").rglob("*.jar"))
 
 
-def test_where_it_cannot_be_had_the_ways_out_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_it_cannot_be_downloaded_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(SparkNotReady, match=r"PGJDBC_JAR.*libpostgresql-jdbc-java.*Fetching it by pip failed"):
         jdbc_driver.find_driver()

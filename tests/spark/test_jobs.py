@@ -111,7 +111,7 @@ def test_the_admin_shows_the_columns_as_the_job_has_them(spark: SparkSession, ad
     assert "topics: orders" in shown.parameters
 
 
-def test_latency_lies_between_two_looks(spark: SparkSession) -> None:
+def test_latency_lies_between_two_samples(spark: SparkSession) -> None:
     topic = make_topic()
     publish_all("orders", orders(4))
     begun = dt.datetime(2030, 1, 1, 12, tzinfo=dt.UTC)
@@ -130,7 +130,7 @@ def test_latency_lies_between_two_looks(spark: SparkSession) -> None:
     assert run("latency", "--since", "2031-01-01")["rows"] == []
 
 
-def test_dead_letters_by_whatever_one_asks_for(spark: SparkSession) -> None:
+def test_dead_letters_are_grouped_by_the_requested_columns(spark: SparkSession) -> None:
     topic = make_topic()
     for number, (group, error) in enumerate([("mail", "Timeout"), ("mail", "Timeout"), ("bill", "KeyError")], start=1):
         DeadLetterFactory(topic_id=topic, group_id=group, exception_class=error, key=f"k{number}", c_offset=number)
@@ -149,7 +149,7 @@ def test_dead_letters_by_whatever_one_asks_for(spark: SparkSession) -> None:
     assert run("dead_letters", "--topic", "default")["rows"] == []
 
 
-def test_skew_names_what_is_hot_and_tries_other_numbers(spark: SparkSession) -> None:
+def test_skew_names_hot_keys_and_tries_other_numbers_of_partitions(spark: SparkSession) -> None:
     make_topic(partitions=2)
     publish_all("orders", ({"payload": n, "key": "hot" if n % 2 else f"k{n}"} for n in range(200)))
     found = run("skew", "--topic", "orders", "--keys", 1)
@@ -162,7 +162,7 @@ def test_skew_names_what_is_hot_and_tries_other_numbers(spark: SparkSession) -> 
     assert "The hottest key has 50.0 %" in found["notes"][0]
 
 
-def test_a_funnel_is_how_keys_get_on(spark: SparkSession) -> None:
+def test_a_funnel_is_how_keys_get_from_type_to_type(spark: SparkSession) -> None:
     make_topic()
     publish_all("orders", ({"payload": 1, "key": key, "type": type} for key, type in SHOP))
     backdate({1: 0, 2: 0, 3: 10, 4: 40, 5: 20, 6: 0}, dt.datetime(2030, 1, 1, tzinfo=dt.UTC))
@@ -224,12 +224,12 @@ def test_an_audit_names_what_is_wrong(spark: SparkSession, monkeypatch: pytest.M
         (["throughput", "--database", "nowhere"], "There is no database"),
     ],
 )
-def test_wrong_questions_are_explained(spark: SparkSession, arguments: list[str], said: str) -> None:
+def test_invalid_requests_are_explained(spark: SparkSession, arguments: list[str], said: str) -> None:
     with pytest.raises(CommandError, match=said):
         call_command("run_spark_job", *arguments)
 
 
-def test_what_is_printed_can_be_read(spark: SparkSession) -> None:
+def test_the_printed_table_is_readable(spark: SparkSession) -> None:
     make_topic()
     publish_all("orders", orders(3000))
     printed = io.StringIO()
@@ -237,6 +237,6 @@ def test_what_is_printed_can_be_read(spark: SparkSession) -> None:
     heading, first, *rest = printed.getvalue().splitlines()
     assert heading.split() == ["topic", "hour", "type", "keys", "per", "second", "events"]
     assert first.split()[-1] == "1,000"
-    assert rest[-1] == "… and more than these 2 rows; --rows shows more of them."
+    assert rest[-1] == "… and more. These are the first 2 rows; --rows shows more."
     call_command("run_spark_job", "dead_letters", stdout=printed)
     assert printed.getvalue().splitlines()[-1] == "There is nothing to show."

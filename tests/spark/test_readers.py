@@ -98,7 +98,7 @@ def test_a_read_is_the_range_and_has_types(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("range_size", [1, 7, 20, 1000])
-def test_however_it_is_cut_each_event_comes_once(spark: SparkSession, range_size: int) -> None:
+def test_however_it_is_divided_each_event_is_read_once(spark: SparkSession, range_size: int) -> None:
     make_topic()
     publish_all("orders", orders(20))
     frame = read_log(spark, "orders", range_size=range_size, fetch_size=3)
@@ -149,7 +149,7 @@ def test_several_topics_and_all(spark: SparkSession) -> None:
     assert read_log(spark, ["b", "c"]).count() == 5
 
 
-def test_what_is_not_there_is_refused_with_what_is(spark: SparkSession) -> None:
+def test_a_missing_range_is_refused_with_the_existing_one(spark: SparkSession) -> None:
     topic = make_topic()
     publish_all("orders", orders(10))
     with pytest.raises(UnknownTopic, match=r'no topic "ordres"\. Did you mean "orders"'):
@@ -165,7 +165,7 @@ def test_what_is_not_there_is_refused_with_what_is(spark: SparkSession) -> None:
     with pytest.raises(InvalidRead, match="time zone"):
         read_log(spark, "orders", since=dt.datetime(2026, 1, 1))
     retire(topic, up_to=6)
-    with pytest.raises(RangeNotThere, match=r"holds offsets 7 to 10: a read cannot begin at 6\. What is older"):
+    with pytest.raises(RangeNotThere, match=r"holds offsets 7 to 10: a read cannot begin at 6\. Older events"):
         read_log(spark, "orders", start=6)
     assert read_log(spark, "orders").count() == 4
     retire(topic, up_to=10)
@@ -179,19 +179,19 @@ def retire(topic: int, up_to: int) -> None:
         cursor.execute("DELETE FROM log_entry WHERE topic_id = %s AND c_offset <= %s", [topic, up_to])
 
 
-def test_what_retention_drops_under_a_read_fails_it(spark: SparkSession) -> None:
+def test_a_read_fails_if_retention_drops_its_events(spark: SparkSession) -> None:
     topic = make_topic()
     publish_all("orders", orders(10))
     frame = read_log(spark, "orders", range_size=5)
     retire(topic, up_to=2)
-    with pytest.raises(Py4JJavaError, match='Offset 1 of topic "orders" was there when this read was planned'):
+    with pytest.raises(Py4JJavaError, match='Offset 1 of topic "orders" existed when this read was planned'):
         frame.count()
     retire(topic, up_to=10)
-    with pytest.raises(Py4JJavaError, match='of topic "orders" was there'):
+    with pytest.raises(Py4JJavaError, match='of topic "orders" existed'):
         frame.collect()
 
 
-def test_a_read_says_the_same_twice_while_others_publish(spark: SparkSession) -> None:
+def test_a_read_returns_the_same_twice_while_others_publish(spark: SparkSession) -> None:
     make_topic()
     publish_all("orders", orders(500))
     over, published = threading.Event(), threading.Semaphore(0)
@@ -230,7 +230,7 @@ def test_an_open_transaction_is_not_part_of_it(spark: SparkSession) -> None:
         assert read_log(spark, "orders").count() == 3
 
 
-def test_filters_are_worked_out_in_the_database(spark: SparkSession) -> None:
+def test_filters_are_evaluated_in_the_database(spark: SparkSession) -> None:
     make_topic()
     publish_all("orders", orders(30))
     frame = read_log(spark, "orders").filter("type = 'order.1' AND c_offset > 10 AND key LIKE 'customer-3%'")
@@ -265,14 +265,14 @@ def test_partitions_and_times(spark: SparkSession) -> None:
     assert sorted(row.c_offset for row in read_log(spark, "orders", since=between).collect()) == list(range(11, 21))
 
 
-def test_few_rows_travel_at_once_where_they_are_large(spark: SparkSession) -> None:
+def test_few_rows_are_fetched_at_once_if_they_are_large(spark: SparkSession) -> None:
     make_topic()
     publish_all("orders", ({"payload": "x" * 400_000} for _ in range(3)))
     assert _fetch_size([log_range("orders")], "default") == BYTES_AT_ONCE // 400_504
     assert _fetch_size([log_range("default")], "default") == 10_000
 
 
-def test_what_stands_around_the_log(spark: SparkSession) -> None:
+def test_the_tables_around_the_log(spark: SparkSession) -> None:
     letter = factories.DeadLetterFactory(topic__name="orders")
     factories.SubscriptionFactory(topic=letter.topic, group_id="email", where={"type": "a"})
     factories.ConsumerOffsetFactory(topic=letter.topic, group_id="email", passed=0)

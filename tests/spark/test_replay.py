@@ -46,7 +46,7 @@ def replayed() -> list[LogView]:
     return list(LogView.objects.filter(topic="orders", to_group="late").order_by("c_offset"))
 
 
-def test_events_come_again_as_they_were_and_in_their_order(root: str) -> None:
+def test_events_are_repeated_unchanged_and_in_order(root: str) -> None:
     found = run("--from", root)
     assert sum(row["events"] for row in found["rows"]) == 29
     first = list(LogView.objects.filter(topic="orders", c_offset__lte=29).order_by("c_offset"))
@@ -70,7 +70,7 @@ def test_a_dry_run_publishes_nothing(root: str) -> None:
     assert OutboxMessage.objects.count() == before
 
 
-def test_what_was_interrupted_goes_on_and_nothing_comes_twice(
+def test_an_interrupted_replay_continues_and_repeats_nothing(
     spark: SparkSession, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pubsub.spark.archive.replay.BATCH", 10)

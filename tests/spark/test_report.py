@@ -33,7 +33,7 @@ class Tags(HTMLParser):
         self.attributes += attrs
 
 
-def test_one_page_says_it_all(spark: SparkSession, tmp_path: Path, admin_client: Any) -> None:
+def test_one_page_has_everything(spark: SparkSession, tmp_path: Path, admin_client: Any) -> None:
     topic = make_topic(EVIL)
     publish_all(EVIL, orders(40))
     publish_all(EVIL, ({"payload": 1, "key": EVIL, "type": EVIL} for _ in range(5)))

@@ -30,13 +30,13 @@ def test_the_defaults() -> None:
     assert found["spark.jars"] == str(find_driver())
 
 
-def test_a_cluster_is_told_nothing_of_this_machine() -> None:
+def test_a_cluster_learns_nothing_about_this_machine() -> None:
     found = configured(**{"spark.master": "spark://elsewhere:7077"})
     assert "spark.driver.host" not in found
     assert "spark.sql.shuffle.partitions" not in found
 
 
-def test_what_comes_before_what(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_order_of_precedence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text(
         "# ours\n\nspark.master   spark://file:7077\nspark.sql.session.timeZone=Europe/Berlin\nspark.x a b\n"
     )

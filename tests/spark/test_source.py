@@ -61,7 +61,7 @@ def stream(spark: SparkSession, tmp_path: Path) -> Stream:
     return Stream(spark, tmp_path)
 
 
-def test_it_goes_on_where_it_was(stream: Stream) -> None:
+def test_it_continues_where_it_was(stream: Stream) -> None:
     make_topic()
     publish_all("orders", orders(10))
     assert stream.run() == [10]
@@ -99,7 +99,7 @@ def test_where_it_begins(stream: Stream, starting: str, expected: list[int]) -> 
     assert stream.offsets == [*expected, 6]
 
 
-def test_what_comes_is_what_the_readers_read(spark: SparkSession) -> None:
+def test_a_stream_has_what_the_readers_read(spark: SparkSession) -> None:
     make_topic()
     publish_all("orders", ({"payload": payload, "key": f'k\n"{n}",', "type": ""} for n, payload in enumerate(ODD)))
     publish_all("orders", orders(5))
@@ -143,7 +143,7 @@ def test_wrong_options_are_explained(options: dict[str, str], said: str) -> None
     [
         ({"group": "a"}, "group is for streams"),
         ({"topic": "ordres"}, 'There is no topic "ordres"'),
-        ({"startingOffsets": '{"orders": 99}'}, "has come to offset 99"),
+        ({"startingOffsets": '{"orders": 99}'}, "is at offset 99"),
     ],
 )
 def test_a_query_says_why_it_does_not_begin(spark: SparkSession, options: dict[str, str], said: str) -> None:
@@ -153,7 +153,7 @@ def test_a_query_says_why_it_does_not_begin(spark: SparkSession, options: dict[s
 
 
 @pytest.mark.long
-def test_what_retention_has_dropped_is_not_passed_over_in_silence(stream: Stream) -> None:
+def test_events_that_retention_dropped_are_not_skipped_silently(stream: Stream) -> None:
     topic = make_topic()
     publish_all("orders", orders(10))
     stream.options["startingOffsets"] = '{"orders": 3}'
@@ -161,7 +161,7 @@ def test_what_retention_has_dropped_is_not_passed_over_in_silence(stream: Stream
     stream.run()
     publish_all("orders", orders(10))
     retire(topic, up_to=13)
-    with pytest.raises(PySparkException, match="retention has dropped 3 events"):
+    with pytest.raises(PySparkException, match="retention has dropped 3 unread events"):
         stream.run()
     stream.options["failOnDataLoss"] = "false"
     stream.run()
@@ -204,7 +204,7 @@ def test_a_group_holds_retention_back_and_shows_its_lag(stream: Stream) -> None:
 
 
 @pytest.mark.long
-def test_a_group_remembers_its_place_beyond_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_group_keeps_its_cursors_without_a_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     make_topic()
     publish_all("orders", orders(6))
     Stream(spark, tmp_path / "one", group="analytics").run()
@@ -216,7 +216,7 @@ def test_a_group_remembers_its_place_beyond_a_checkpoint(spark: SparkSession, tm
 
 
 @pytest.mark.long
-def test_a_group_can_be_paused_and_is_told_when_it_does_not_count(stream: Stream) -> None:
+def test_a_group_can_be_paused_and_fails_if_it_does_not_count(stream: Stream) -> None:
     make_topic()
     publish_all("orders", orders(6))
     stream.options["group"] = "analytics"
@@ -250,7 +250,7 @@ def test_a_frame_is_published_in_one_transaction(spark: SparkSession) -> None:
     assert not StagedEvent.objects.exists()
 
 
-def test_what_was_read_can_be_published_as_it_was(spark: SparkSession) -> None:
+def test_a_read_frame_can_be_published_unchanged(spark: SparkSession) -> None:
     make_topic()
     make_topic("copy")
     publish_all("orders", ({"payload": payload, "key": f"k{n}"} for n, payload in enumerate(ODD)))
@@ -272,15 +272,15 @@ def test_what_was_read_can_be_published_as_it_was(spark: SparkSession) -> None:
         (["'{}' body"], {"topic": "orders"}, "Events have no body"),
         (["'key' key"], {"topic": "orders"}, 'A column "payload" is needed'),
         (["'{}' payload"], {"topic": "ordres"}, 'no topic "ordres"; nothing was published'),
-        (["'not json' payload"], {"topic": "orders"}, "payload is a text that is no JSON"),
+        (["'not json' payload"], {"topic": "orders"}, "payload is not valid JSON"),
         (["double('NaN') payload"], {"topic": "orders"}, "cannot be written as JSON"),
-        (["char(0) payload"], {"topic": "orders"}, "no JSON"),
+        (["char(0) payload"], {"topic": "orders"}, "not valid JSON"),
         (["'\"\\\\u0000\"' payload"], {"topic": "orders"}, "PostgreSQL cannot store"),
         (["concat('\"', repeat('1', 1100000), '\"') payload"], {"topic": "orders"}, "at most 1,048,576"),
-        (["'{}' payload"], {"topic": "orders", "sink": "a"}, "sink and batchId go together"),
+        (["'{}' payload"], {"topic": "orders", "sink": "a"}, "sink and batchId belong together"),
     ],
 )
-def test_what_cannot_be_an_event_is_refused_and_nothing_is_left(
+def test_an_invalid_event_is_refused_and_nothing_is_left(
     spark: SparkSession, columns: list[str], options: dict[str, str], said: str
 ) -> None:
     make_topic()
@@ -290,7 +290,7 @@ def test_what_cannot_be_an_event_is_refused_and_nothing_is_left(
     assert not StagedEvent.objects.exists()
 
 
-def test_a_batch_of_a_name_is_published_once(spark: SparkSession) -> None:
+def test_a_named_batch_is_published_once(spark: SparkSession) -> None:
     make_topic()
     frame = spark.range(3).selectExpr("string(id) payload")
     for _ in range(3):

@@ -75,7 +75,7 @@ def driver(folder: Path) -> Iterator["subprocess.Popen[str]"]:
         process.stdout.close()
 
 
-def test_it_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_it_continues_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
     make_topic()
     make_topic("copy")
     publish_all("orders", orders(200))

@@ -1,4 +1,4 @@
-"""A receiver of webhooks: a real HTTP server that answers what it is told to, and keeps what it got."""
+"""A receiver of webhooks: a real HTTP server with the given answer, which keeps what it got."""
 
 import gzip
 import ssl
@@ -45,7 +45,7 @@ class Receiver:
                     return
                 if receiver.stalls:
                     receiver.stalls.wait(30)
-                with suppress(OSError):  # whoever sent it has given up
+                with suppress(OSError):  # the sender has given up
                     self.send_response(receiver.status)
                     for name, value in receiver.headers.items():
                         self.send_header(name, value)

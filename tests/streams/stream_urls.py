@@ -1,4 +1,4 @@
-"""Streams that are open, closed, short, and limited to what somebody may see."""
+"""Streams that are open, closed, short, and limited to what a user may see."""
 
 from typing import Any
 

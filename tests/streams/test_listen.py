@@ -46,7 +46,7 @@ def take(listener: Listener, count: int) -> list[Any]:
     return taken
 
 
-def test_it_begins_with_what_is_published_after_it_was_opened() -> None:
+def test_it_begins_with_events_published_after_it_was_opened() -> None:
     say("before")
     with pubsub.listen("default") as events:
         say("first", "second", type="t", key="k", metadata={"m": 1}, host_id=1, user_id=2)
@@ -58,7 +58,7 @@ def test_it_begins_with_what_is_published_after_it_was_opened() -> None:
         assert events.get(timeout=0.01) is None
 
 
-def test_it_numbers_where_nobody_does() -> None:
+def test_it_numbers_events_if_no_sequencer_runs() -> None:
     with pubsub.listen("default") as events:
         with transaction.atomic():
             publish("default", "alone")
@@ -79,7 +79,7 @@ def test_asynchronous_code_iterates_too() -> None:
     assert asyncio.run(follow()) == [2, 3, 4]
 
 
-def test_topics_by_pattern_also_those_that_come_later() -> None:
+def test_a_pattern_includes_topics_created_later() -> None:
     Topic.objects.create(name="stock")
     with pubsub.listen(["orders.*", "stock"]) as events:
         say(1, topic="orders.events")
@@ -95,21 +95,21 @@ def test_topics_by_pattern_also_those_that_come_later() -> None:
         ]
 
 
-def test_the_order_is_the_logs_across_partitions() -> None:
+def test_events_are_in_log_order_across_partitions() -> None:
     with pubsub.listen("default") as events:
         with transaction.atomic():
             publish_many("default", ({"payload": n, "key": n} for n in range(2000)))
         assert take(events, 2000) == list(range(2000))
 
 
-def test_directed_events_are_not_for_listeners() -> None:
+def test_listeners_do_not_get_events_for_one_group() -> None:
     with pubsub.listen("default") as events:
         say("secret", to_group="billing")
         say("open")
         assert take(events, 1) == ["open"]
 
 
-def test_it_begins_in_the_past_and_goes_on_without_a_seam() -> None:
+def test_it_begins_in_the_past_and_continues_without_a_gap() -> None:
     say(*range(1, 1501))
     with pubsub.listen("default", start=1000) as events, pubsub.listen("default", start="earliest") as whole:
         say(*range(1501, 1521))
@@ -124,16 +124,16 @@ def test_it_may_begin_with_the_next_offset_but_not_further() -> None:
     with pubsub.listen("default", start=4) as events:
         say(4)
         assert take(events, 1) == [4]
-    with pytest.raises(CannotResume, match="never been"), pubsub.listen("default", start=6):
+    with pytest.raises(CannotResume, match="never existed"), pubsub.listen("default", start=6):
         pass
     with pytest.raises(CannotResume), pubsub.listen("*", start=Position(100)):
         pass
 
 
-def test_a_place_that_has_been_dropped_is_refused() -> None:
+def test_a_dropped_offset_is_refused() -> None:
     say(*range(1, 8))
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE log_sequencer SET next_position = 1000001")  # the next storage partition
+        cursor.execute("UPDATE log_sequencer SET next_position = 1000001")  # the next segment
     say(*range(8, 11))
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE log_entry DETACH PARTITION log_entry_1")
@@ -151,7 +151,7 @@ def test_a_place_that_has_been_dropped_is_refused() -> None:
             cursor.execute("ALTER TABLE log_entry ATTACH PARTITION log_entry_1 FOR VALUES FROM (1) TO (1000001)")
 
 
-def test_who_is_slow_catches_up_from_the_log_and_misses_nothing() -> None:
+def test_a_slow_listener_catches_up_from_the_log_and_misses_nothing() -> None:
     with pubsub.listen("default", buffer=3) as slow, pubsub.listen("default") as quick:
         for n in range(0, 60, 10):
             say(*range(n, n + 10))
@@ -163,7 +163,7 @@ def test_who_is_slow_catches_up_from_the_log_and_misses_nothing() -> None:
         assert slow.dropped == 0
 
 
-def test_or_loses_the_oldest_where_it_asked_for_that() -> None:
+def test_a_slow_listener_drops_the_oldest_if_it_asked_for_that() -> None:
     with pubsub.listen("default", buffer=3, overflow="drop_oldest") as events, pubsub.listen("default") as quick:
         say(*range(10))
         take(quick, 10)
@@ -194,7 +194,7 @@ def test_distinct_filters_are_evaluated_once_however_many_share_them(record_prop
         listener.close()
 
 
-def test_closing_ends_iteration_and_leaves_nothing() -> None:
+def test_closing_ends_iteration_and_leaves_nothing_behind() -> None:
     before = set(threading.enumerate())
     listener = pubsub.listen("default")
     with listener:
@@ -259,7 +259,7 @@ def test_a_lost_connection_loses_nothing() -> None:
             assert take(events, 1) == [n]
 
 
-def test_an_error_of_the_database_that_stays_is_told() -> None:
+def test_a_permanent_database_error_is_raised() -> None:
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE log_counter RENAME TO gone")
     try:
@@ -270,7 +270,7 @@ def test_an_error_of_the_database_that_stays_is_told() -> None:
             cursor.execute("ALTER TABLE gone RENAME TO log_counter")
 
 
-def test_a_log_that_was_put_back_is_told() -> None:
+def test_a_log_restored_to_an_older_state_is_noticed() -> None:
     say(1, 2, 3)
     with pubsub.listen("default") as events:
         with connection.cursor() as cursor:
@@ -294,7 +294,7 @@ def test_a_log_that_was_put_back_is_told() -> None:
         ({"topics": "default", "where": {"tpye": "a"}}, "Did you mean"),
     ],
 )
-def test_what_is_refused_at_once(arguments: dict[str, Any], expected: str) -> None:
+def test_invalid_arguments_are_refused_at_once(arguments: dict[str, Any], expected: str) -> None:
     with pytest.raises(PubSubError, match=expected):
         pubsub.listen(**arguments)
     assert not listen._readers

@@ -1,4 +1,4 @@
-"""Streams of events over a real server: exact over every break, bounded, and closed unless somebody opens them."""
+"""Streams of events over a real server: exact over every break, bounded, and closed unless a permission opens them."""
 
 import json
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def say(*payloads: Any, topic: str = "default", **options: Any) -> None:
     sequence("default")
 
 
-def test_events_as_they_come(server: Server) -> None:
+def test_events_as_they_are_published(server: Server) -> None:
     say("before")
     stream = Stream(server, "/default/").open()
     assert (stream.status, stream.last_id) == (200, "1")
@@ -48,8 +48,8 @@ def test_events_as_they_come(server: Server) -> None:
     assert stream.last_id == "2"
 
 
-def test_after_every_break_it_goes_on_exactly_where_it_was(server: Server) -> None:
-    """A publisher goes on all the time; the connection is cut, at any place, and so is the server."""
+def test_after_every_disconnect_it_continues_exactly_where_it_was(server: Server) -> None:
+    """A publisher goes on all the time; the connection is cut anywhere, and so is the server."""
     total = 400
 
     def publish_all() -> None:
@@ -87,7 +87,7 @@ def test_a_connection_cut_before_the_first_event_misses_none(server: Server) -> 
     assert Stream(server, "/default/", last_id=stream.last_id).take(2) == [1, 2]
 
 
-def test_several_topics_have_a_place_of_their_own(server: Server) -> None:
+def test_several_topics_have_an_id_of_their_own(server: Server) -> None:
     stream = Stream(server, "/all/").open()
     assert stream.last_id == "@0"
     for n in range(6):
@@ -102,7 +102,7 @@ def test_several_topics_have_a_place_of_their_own(server: Server) -> None:
     assert orders.take(3) == [1, 3, 5]
 
 
-def test_silence_is_filled_and_moves_on(server: Server) -> None:
+def test_heartbeats_fill_silence_and_move_the_id(server: Server) -> None:
     stream = Stream(server, "/default/", where=json.dumps({"type": "rare"})).open()
     say(*range(20), type="common")
     while stream.last_id != "20":
@@ -112,7 +112,7 @@ def test_silence_is_filled_and_moves_on(server: Server) -> None:
     assert Stream(server, "/default/", last_id=stream.last_id, where=json.dumps({"type": "rare"})).take(1) == ["found"]
 
 
-def test_a_stream_is_bounded_and_goes_on_in_the_next(server: Server) -> None:
+def test_a_stream_is_bounded_and_the_next_one_continues(server: Server) -> None:
     say(*range(8))
     stream = Stream(server, "/short/", start="earliest")
     assert [event["payload"] for event in stream.events()] == [0, 1, 2]
@@ -131,12 +131,12 @@ def test_a_client_that_reads_slowly_misses_nothing(server: Server) -> None:
 
 
 @pytest.mark.parametrize("last_id", ["100", "@1", "nonsense", "-1", "9" * 30])
-def test_what_cannot_be_resumed_is_told(server: Server, last_id: str) -> None:
+def test_an_invalid_id_cannot_be_resumed(server: Server, last_id: str) -> None:
     say(1)
     assert Stream(server, "/default/", last_id=last_id).status == 204
 
 
-def test_a_place_that_has_been_dropped_cannot_be_resumed(server: Server) -> None:
+def test_a_dropped_offset_cannot_be_resumed(server: Server) -> None:
     say(1, 2)
     with connection.cursor() as cursor:
         cursor.execute("TRUNCATE log_entry")
@@ -178,7 +178,7 @@ def test_permission_opens_and_limits(server: Server) -> None:
         ("/of/*/", {}, "cannot be the name"),
     ],
 )
-def test_what_is_asked_wrongly_is_answered(server: Server, address: str, query: dict[str, str], expected: str) -> None:
+def test_an_invalid_request_is_explained(server: Server, address: str, query: dict[str, str], expected: str) -> None:
     stream = Stream(server, address, **query)
     assert stream.status == 400
     assert expected in stream.response.read().decode()
@@ -190,7 +190,7 @@ def test_the_url_chooses_the_topic(server: Server) -> None:
     assert Stream(server, "/orders/orders.events/", start="1").take(1) == [1]
 
 
-def test_streams_that_are_cut_leave_nothing_behind(server: Server) -> None:
+def test_cut_streams_leave_nothing_behind(server: Server) -> None:
     streams = [Stream(server, "/default/").open() for _ in range(20)]
     assert _sessions() == 1
     for stream in streams:
@@ -198,11 +198,11 @@ def test_streams_that_are_cut_leave_nothing_behind(server: Server) -> None:
     wait_until(lambda: _sessions() == 0, "the server has closed what it read by")
 
 
-def test_more_streams_than_there_is_room_for_are_refused(server: Server) -> None:
+def test_streams_beyond_the_limit_are_refused(server: Server) -> None:
     streams = [Stream(server, "/default/").open() for _ in range(20)]
     refused = Stream(server, "/default/")
     assert (refused.status, refused.response.getheader("Retry-After")) == (503, "30")
-    assert Stream(server, "/closed/").status == 403  # whoever may not follow is not told how busy it is
+    assert Stream(server, "/closed/").status == 403  # one that may not follow does not learn how busy it is
     streams.pop().cut()
 
     def there_is_room() -> bool:
@@ -223,7 +223,7 @@ def _sessions() -> int:
         return int(cursor.fetchone()[0])
 
 
-def test_the_projects_own_stream_wants_a_permission() -> None:
+def test_the_projects_own_stream_needs_a_permission() -> None:
     user = User.objects.create(username="reader")
 
     async def follow() -> None:

@@ -68,7 +68,7 @@ def event(payload: Any = None, **options: Any) -> Event:
     return Event(**(known | options))
 
 
-def test_a_request_is_signed_and_tells_the_event(receiver: Receiver) -> None:
+def test_a_request_is_signed_and_has_the_event(receiver: Receiver) -> None:
     sent = event({"total": "zwölf"})
     handler(receiver, headers={"authorization": "Bearer b"})(sent)
     (request,) = receiver.requests
@@ -94,7 +94,7 @@ def test_a_request_is_signed_and_tells_the_event(receiver: Receiver) -> None:
     }
 
 
-def test_each_attempt_says_the_same(receiver: Receiver) -> None:
+def test_each_attempt_sends_the_same_body(receiver: Receiver) -> None:
     sent = event()
     handler(receiver)(sent)
     handler(receiver)(dataclasses.replace(sent, attempt=2))
@@ -103,7 +103,7 @@ def test_each_attempt_says_the_same(receiver: Receiver) -> None:
     assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
 
 
-def test_large_bodies_are_compressed_and_signed_as_they_are(receiver: Receiver) -> None:
+def test_large_bodies_are_compressed_and_signed_uncompressed(receiver: Receiver) -> None:
     for size, compressed in ((10, False), (2000, True)):
         handler(receiver)(event({"text": "x" * size}))
         request = receiver.requests.pop()
@@ -123,7 +123,7 @@ def test_what_is_redacted_is_sent_only_where_it_is_asked_for_raw(receiver: Recei
     assert told["metadata"] == {"trace": "x" if raw else "[redacted]"}
 
 
-def test_secrets_are_exchanged_without_a_gap(receiver: Receiver) -> None:
+def test_secrets_are_replaced_without_a_gap(receiver: Receiver) -> None:
     old, new = generate_secret(), generate_secret()
     handler(receiver, secrets=(new, old))(event())
     (request,) = receiver.requests
@@ -140,21 +140,21 @@ def test_secrets_are_exchanged_without_a_gap(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("sent", ["", "-1", "1e9", "soon", "9" * 18, "9" * 400, "9" * 5000])
-def test_a_time_that_nobody_would_sign_is_no_signature(sent: str) -> None:
+def test_an_impossible_time_is_refused(sent: str) -> None:
     headers = {"webhook-id": "1", "webhook-timestamp": sent, "webhook-signature": "v1,x"}
     with pytest.raises(InvalidSignature, match="ago, or its time is wrong"):
         verify(SECRET, headers, b"{}")
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
-def test_what_is_taken(receiver: Receiver, status: int) -> None:
+def test_answers_that_mean_delivered(receiver: Receiver, status: int) -> None:
     receiver.status = status
     handler(receiver)(event())
     assert len(receiver.requests) == 1
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 409, 418, 429, 500, 502, 503])
-def test_what_is_tried_again(receiver: Receiver, status: int) -> None:
+def test_answers_that_mean_retry(receiver: Receiver, status: int) -> None:
     receiver.status, receiver.body = status, b"what happened"
     with pytest.raises(WebhookFailed, match=f"answered {status}: what happened") as failed:
         handler(receiver)(event())
@@ -169,7 +169,7 @@ def test_redirects_are_not_followed(receiver: Receiver, status: int) -> None:
     assert len(receiver.requests) == 1
 
 
-def test_what_the_receiver_cannot_use_is_rejected(receiver: Receiver) -> None:
+def test_an_event_that_the_receiver_cannot_use_is_rejected(receiver: Receiver) -> None:
     receiver.status, receiver.body = 422, b"no such order"
     with pytest.raises(Reject, match="no such order"):
         handler(receiver)(event())
@@ -208,7 +208,7 @@ def test_a_receiver_may_ask_for_time(receiver: Receiver) -> None:
         handler(receiver)(event())
 
 
-def test_but_not_for_ever(receiver: Receiver) -> None:
+def test_a_receiver_cannot_ask_for_time_for_ever(receiver: Receiver) -> None:
     receiver.status, receiver.headers = 503, {"Retry-After": "1"}
     with pytest.raises(RetryLater):
         handler(receiver, retries=3)(event(attempt=3))
@@ -216,7 +216,7 @@ def test_but_not_for_ever(receiver: Receiver) -> None:
         handler(receiver, retries=3)(event(attempt=4))
 
 
-def test_silence_ends(receiver: Receiver) -> None:
+def test_a_silent_receiver_times_out(receiver: Receiver) -> None:
     receiver.stalls = threading.Event()
     begun = time.monotonic()
     with pytest.raises(WebhookFailed, match=r"could not be reached within 0\.3 s"):
@@ -273,7 +273,7 @@ def test_a_name_that_does_not_exist() -> None:
 
 
 def test_the_timeout_is_for_all_addresses_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that takes no connections: whoever comes is left waiting, at each of its addresses."""
+    """A server that takes no connections: clients are left waiting, at each of its addresses."""
     Resolver(monkeypatch, "127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4").answers.set()
     with socket.socket() as deaf, contextlib.ExitStack() as closing:
         deaf.bind(("0.0.0.0", 0))
@@ -289,7 +289,7 @@ def test_the_timeout_is_for_all_addresses_together(monkeypatch: pytest.MonkeyPat
         assert 0.9 < time.monotonic() - begun < 2
 
 
-def test_nobody_there() -> None:
+def test_a_receiver_that_is_not_there() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -297,7 +297,7 @@ def test_nobody_there() -> None:
         handler_for(endpoint(f"http://127.0.0.1:{port}/"), 3, "default")(event())
 
 
-def test_no_thread_and_no_socket_is_left(receiver: Receiver) -> None:
+def test_no_thread_and_no_socket_is_left_behind(receiver: Receiver) -> None:
     before = threading.active_count()
     for _ in range(5):
         handler(receiver)(event())
@@ -361,11 +361,11 @@ def test_addresses_that_are_not_public(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["93.184.216.34", "1.1.1.1", "2606:4700:4700::1111", "::ffff:1.1.1.1"])
-def test_addresses_that_are(address: str) -> None:
+def test_addresses_that_are_public(address: str) -> None:
     assert addresses.is_public(address)
 
 
-def test_a_name_that_leads_inside_is_refused_where_it_is_used(receiver: Receiver) -> None:
+def test_a_name_that_leads_inside_is_refused_when_it_is_used(receiver: Receiver) -> None:
     """`localhost` passes as a name; what it resolves to when it is connected to does not."""
     inside = endpoint(f"http://localhost:{receiver.port}/", allow_private=False)
     with pytest.raises(addresses.PrivateAddress, match=r"127\.0\.0\.1.*allow_private"):
@@ -395,7 +395,7 @@ def test_a_name_that_leads_inside_is_refused_where_it_is_used(receiver: Receiver
         ({"timeout_s": 0}, "above 0"),
     ],
 )
-def test_what_is_refused_where_it_is_declared(options: dict[str, Any], expected: str) -> None:
+def test_addresses_that_are_refused_when_declared(options: dict[str, Any], expected: str) -> None:
     with pytest.raises(InvalidSubscription, match=expected) as refused:
         Endpoint(**{"url": "https://example.com/", "secrets": (SECRET,), **options})
     assert "hunter2" not in str(refused.value)
@@ -430,7 +430,7 @@ def test_a_webhook_is_an_ordinary_subscription(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_each_url_goes_on_at_its_own_pace(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_url_is_served_at_its_own_pace(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry()
     monkeypatch.setattr("pubsub.subscriptions.declare.registry", registry)
     with Receiver().serving() as broken:
@@ -462,14 +462,14 @@ def test_each_url_goes_on_at_its_own_pace(receiver: Receiver, monkeypatch: pytes
     [
         ({"group": " "}, "group must be"),
         ({"urls": 5}, "urls must be"),
-        ({"delivery": "at_most_once"}, "cannot be chosen"),
-        ({"batch": True}, "cannot be chosen"),
+        ({"delivery": "at_most_once"}, "one event at a time: omit"),
+        ({"batch": True}, "one event at a time: omit"),
         ({"retry": "often"}, "retry must be"),
         ({"urls": "http://a.example/"}, "must begin with https"),
         ({"secret": ""}, "secret must be"),
     ],
 )
-def test_what_a_declaration_refuses(options: dict[str, Any], expected: str) -> None:
+def test_invalid_declarations_are_refused(options: dict[str, Any], expected: str) -> None:
     arguments = {"group": "partner", "urls": "https://a.example/", "secret": SECRET, **options}
     with pytest.raises(InvalidSubscription, match=expected):
         webhook("default", **arguments)

@@ -158,7 +158,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
 
 
 @pytest.mark.parametrize(("content", "where", "expected"), CASES, ids=lambda value: str(value)[:60])
-def test_what_passes(content: dict[str, Any], where: dict[str, Any], expected: bool) -> None:
+def test_what_matches(content: dict[str, Any], where: dict[str, Any], expected: bool) -> None:
     assert passes(stored(**content), where) is expected
     # As it is kept in a row, and as an operator may write it: JSON means the same.
     text = filters.compile(where).text
@@ -245,7 +245,7 @@ def test_equal_filters_have_equal_texts() -> None:
     assert filters.compile({"payload__n": 1}) != filters.compile({"payload__n": "1"})
 
 
-def test_filters_stand_side_by_side_under_names_of_their_own() -> None:
+def test_filters_in_one_statement_have_names_of_their_own() -> None:
     message = stored(type="a", key="b")
     first = filters.compile({"type": "a", "key": "b"}).named("first")
     second = filters.compile({"type": "b", "key__in": ["a"]}).named("second")

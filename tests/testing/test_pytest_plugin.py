@@ -48,7 +48,7 @@ def test_message(pubsub):
     shop.runpytest_subprocess("-q", "--create-db", "test_message.py").assert_outcomes(passed=1)
 
 
-def test_where_the_fixture_is_not_used_django_is_not_set_up(pytester: pytest.Pytester) -> None:
+def test_without_the_fixture_django_is_not_set_up(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_nothing(): pass")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "pubsub.pytest_plugin", "-p", "no:django"]
     ran = subprocess.run(command, cwd=pytester.path, env={"PYTHONPATH": str(CHECKOUT)}, capture_output=True, text=True)

@@ -34,7 +34,7 @@ def placed_before(db):
     return place(99)
 
 
-def test_published_tells_everything_in_order(pubsub):
+def test_published_returns_everything_in_order(pubsub):
     first = place(1, host_id="h", user_id=5, metadata={"trace": "t"})
     place(2, deliver_at=timezone.now() + dt.timedelta(hours=1))
     with transaction.atomic():
@@ -86,7 +86,7 @@ def test_it_works_alike_where_tests_commit(pubsub):
     assert not pubsub.drain().handled
 
 
-def test_each_group_is_given_each_event_once_in_order(pubsub):
+def test_each_group_gets_each_event_once_in_order(pubsub):
     for number in (3, 1, 2):
         place(number)
     drained = pubsub.drain()
@@ -117,7 +117,7 @@ def test_what_handlers_publish_is_handled_too(pubsub):
     assert chain == [{"order": 1}]
 
 
-def test_declared_in_the_test_before_is_forgotten(pubsub):
+def test_handlers_of_the_previous_test_are_forgotten(pubsub):
     assert {declared.group for declared in registry.select()} == {"emails", "bills"}
 
 
@@ -134,7 +134,7 @@ def test_handlers_that_publish_for_one_another_for_ever_are_stopped(pubsub, monk
         pubsub.drain()
 
 
-def test_groups_and_topics_choose(pubsub):
+def test_groups_and_topics_select_handlers(pubsub):
     place(1)
     assert [event.group for event in pubsub.drain(groups=["bills"]).handled] == ["bills"]
     assert [event.group for event in pubsub.drain(topics=["orders.events"]).handled] == ["emails"]
@@ -142,7 +142,7 @@ def test_groups_and_topics_choose(pubsub):
         pubsub.drain(groups=["bils"])
 
 
-def test_an_event_for_one_group_goes_to_no_other(pubsub):
+def test_an_event_for_one_group_reaches_no_other(pubsub):
     place(1, to_group="emails")
     assert [event.group for event in pubsub.drain().handled] == ["emails"]
 
@@ -157,7 +157,7 @@ def test_an_error_is_raised_and_what_the_handler_wrote_is_undone(pubsub):
     assert [event.payload["id"] for event in pubsub.drain().handled] == [2, 1, 2]
 
 
-def test_errors_are_collected_and_tried_again_in_time(pubsub):
+def test_errors_are_collected_and_retried_in_time(pubsub):
     with transaction.atomic():
         publish("orders.events", {"id": 1, "bad": True}, type="t")
     drained = pubsub.drain(raise_errors=False, groups=["emails"])
@@ -213,7 +213,7 @@ def test_a_subset_of_the_payload_is_compared_as_json(pubsub):
             pubsub.assert_published("default", payload=wrong)
 
 
-def test_a_failure_tells_what_differs(pubsub):
+def test_a_failure_shows_what_differs(pubsub):
     with transaction.atomic():
         publish("orders.events", {"order": {"total": 5}}, type="order.placed", key=7)
         publish("orders.events", [1])
@@ -247,7 +247,7 @@ def test_nothing_like_this_was_published(pubsub):
         pubsub.assert_published("orders.events", count=0)
 
 
-def test_slips_of_the_pen_are_refused(pubsub):
+def test_typing_mistakes_are_refused(pubsub):
     with pytest.raises(UnknownTopic, match=r'Did you mean "orders.events"'):
         pubsub.published("order.events")
     with pytest.raises(TypeError, match="an event has no playload to compare; it has created_at"):
@@ -267,7 +267,7 @@ def test_asynchronous_handlers_are_run(pubsub):
     assert seen == [1]
 
 
-def test_a_batch_is_handed_over_at_once(pubsub):
+def test_a_batch_is_one_call(pubsub):
     seen = []
 
     @subscribe("default", group="batches", batch=True)
@@ -292,7 +292,7 @@ def test_the_database_filters(pubsub):
     assert [event.payload["total"] for event in later] == [500]
 
 
-def test_a_pattern_means_every_topic_of_its_kind_and_a_name_goes_before_it(pubsub):
+def test_a_pattern_means_every_matching_topic_and_a_name_takes_precedence(pubsub):
     seen = []
 
     @subscribe("*", group="all")

@@ -35,7 +35,7 @@ def test_which_topics_are_meant(pattern: str, topic: str, meant: bool) -> None:
 
 
 def test_many_stars_take_no_longer() -> None:
-    """Whoever may follow a stream says patterns of his own, and the process's only reader looks for what they mean."""
+    """A client of a stream gives patterns, and the process's only reader looks for what they match."""
     begun = time.process_time()
     for pattern in ("a" + "*" * 198 + "x", "*a" * 40 + "x"):
         assert not matches(pattern, "a" * 60)
@@ -44,19 +44,19 @@ def test_many_stars_take_no_longer() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["orders", "", "orders.?", "orders .*", "[ab]*", "*" * 201, "orders.*\n", None, 5])
-def test_what_is_no_pattern(wrong: str) -> None:
+def test_what_is_not_a_pattern(wrong: str) -> None:
     with pytest.raises(UnknownTopic, match=r"pattern of topics"):
         check_pattern(wrong)
 
 
-def test_what_is_one() -> None:
+def test_what_is_a_pattern() -> None:
     assert check_pattern("orders.*") == "orders.*"
     assert is_pattern("*")
     assert not is_pattern("orders.events")
 
 
 @pytest.mark.django_db
-def test_topics_are_found_also_when_they_come_later() -> None:
+def test_topics_created_later_are_found_too() -> None:
     Topic.objects.create(name="orders.a")
     assert expand("orders.*", using="default") == ["orders.a", "orders.events"]
     Topic.objects.create(name="orders.0")

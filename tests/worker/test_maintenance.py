@@ -71,7 +71,7 @@ def test_a_failure_is_reported_and_stops_nothing(
     assert not DedupKey.objects.exists()
 
 
-def test_a_connection_that_was_cut_meanwhile_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_was_cut_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "EVERY_S", 0)
     upkeep = Maintenance("default")
     upkeep.step()

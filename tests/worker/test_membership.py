@@ -95,7 +95,7 @@ def test_a_group_whose_members_all_miss_their_heartbeats_so_many_times_is_dead(g
     assert "none of its 1 members" in told.reason
 
 
-def test_one_heartbeat_begins_the_count_anew(group: Subscription) -> None:
+def test_one_heartbeat_resets_the_count(group: Subscription) -> None:
     living = member("lives")
     member("crashed")
     for _ in range(2):
@@ -131,7 +131,7 @@ def test_how_many_misses_it_takes_is_set(group: Subscription) -> None:
     assert status()[0] == "DEAD"
 
 
-def test_after_a_time_without_a_watch_the_count_begins_with_one(group: Subscription) -> None:
+def test_after_a_time_without_any_process_the_count_begins_at_one(group: Subscription) -> None:
     """The whole site was down for a week: the first process to come up gives no group up at once."""
     member()
     time_passes(7 * 24 * 3600)
@@ -163,14 +163,14 @@ def test_a_group_with_nothing_to_do_is_never_given_up(group: Subscription) -> No
     for _ in range(5):
         time_passes(40 * 24 * 3600)
         assert watch_groups("default") == []
-    publish_events("orders", 1)  # at last; whoever comes once a day comes in time
+    publish_events("orders", 1)  # at last; one that comes once a day comes in time
     time_passes(29 * 24 * 3600)
     assert watch_groups("default") == []
     time_passes(24 * 3600)
     assert [change.misses for change in watch_groups("default")] == [1]
 
 
-def test_a_stream_of_sparks_sends_no_heartbeats_and_misses_none(transactional_db: None) -> None:
+def test_a_spark_stream_sends_no_heartbeats_and_misses_none(transactional_db: None) -> None:
     """Its group as Spark itself makes it: a subscription and cursors, and no heartbeats."""
     orders = topic("orders")
     stream: dict[str, object] = {"topic_id": orders.pk, "group": "readers", "next_offset": 1}
@@ -241,24 +241,26 @@ def test_the_shortest_interval_of_the_groups_counts(group: Subscription) -> None
     assert membership.interval_s == 7
 
 
-def test_the_thread_beats_and_survives_a_failure(group: Subscription, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_thread_sends_heartbeats_and_survives_a_failure(
+    group: Subscription, caplog: pytest.LogCaptureFixture
+) -> None:
     Subscription.objects.update(heartbeat_interval=dt.timedelta(milliseconds=50))
     membership = Membership("default", "w1", [("orders", "readers")])
     membership.start()
     try:
-        wait_until(lambda: membership.heartbeats >= 2, "it beats")
+        wait_until(lambda: membership.heartbeats >= 2, "it sends a heartbeat")
         sql("ALTER TABLE outbox_members RENAME TO away")
         wait_until(lambda: "no heartbeat" in caplog.text, "a failure is reported")
         sql("ALTER TABLE away RENAME TO outbox_members")
         before = membership.heartbeats
-        wait_until(lambda: membership.heartbeats > before, "it beats again")
+        wait_until(lambda: membership.heartbeats > before, "it sends another")
     finally:
         sql("ALTER TABLE IF EXISTS away RENAME TO outbox_members")
         membership.stop()
     assert not Member.objects.exists()
 
 
-def test_a_worker_is_heard_of_however_long_maintenance_takes(
+def test_a_worker_sends_heartbeats_however_long_maintenance_takes(
     group: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And on time: its heartbeats go on meanwhile."""
@@ -276,7 +278,7 @@ def test_a_worker_is_heard_of_however_long_maintenance_takes(
     try:
         assert begun.wait(30)
         wait_until(lambda: Member.objects.filter(worker_id="w1").exists(), "it is a member")
-        wait_until(lambda: worker._membership.heartbeats >= 3, "it beats")
+        wait_until(lambda: worker._membership.heartbeats >= 3, "it sends a heartbeat")
     finally:
         worker.stop()
         done.set()
@@ -290,7 +292,7 @@ def die() -> None:
     assert status()[0] == "DEAD"
 
 
-def test_a_group_that_comes_back_continues_where_it_was(
+def test_a_group_that_rejoins_continues_where_it_was(
     small: None, group: Subscription, caplog: pytest.LogCaptureFixture
 ) -> None:
     member()
@@ -305,7 +307,7 @@ def test_a_group_that_comes_back_continues_where_it_was(
     assert handler.offsets == list(range(1, 26))
 
 
-def test_a_group_that_comes_back_learns_what_it_has_missed(
+def test_a_group_that_rejoins_reports_what_it_missed(
     small: None, group: Subscription, caplog: pytest.LogCaptureFixture
 ) -> None:
     member()

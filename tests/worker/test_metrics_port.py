@@ -16,7 +16,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_a_consumer_tells_what_it_has_handled() -> None:
+def test_a_consumer_serves_what_it_has_handled() -> None:
     port = free_port()
     with consumer("plain", "--metrics-port", port) as process:
         publish_each("one", "two")

@@ -1,6 +1,9 @@
 """Where a new group begins, on a log that is long, and who may read a queue."""
 
 import datetime as dt
+import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -17,11 +20,13 @@ from pubsub.errors import InvalidSubscription
 from pubsub.models import ConsumerLag, Subscription, Topic
 from pubsub.sequencing.sequencer import sequence
 from pubsub.subscriptions.register import register_subscription
+from pubsub.topics.registry import forget_ids
 from pubsub.worker import maintenance
 from pubsub.worker.worker import Worker
 from tests.consuming.helpers import lag, number, publish_each, topic_of
 from tests.handlers import Recorder, declare, drain
-from tests.sessions import Running, wait_until
+from tests.processes import CHECKOUT
+from tests.sessions import Running, database_url, wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -87,7 +92,7 @@ def refused_while_others_wait() -> Iterator[None]:
                 f"CREATE FUNCTION {name}({arguments}) {returns} LANGUAGE plpgsql AS $$ BEGIN"
                 "  IF EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND mode = 'RowShareLock'"
                 "             AND relation = 'log_sequencer'::regclass)"
-                f"  THEN RAISE '{name} is called while nobody can number'; END IF;"
+                f"  THEN RAISE '{name} is called while no pass can run'; END IF;"
                 f"  {body} END $$"
             )
     try:
@@ -99,15 +104,15 @@ def refused_while_others_wait() -> Iterator[None]:
                 cursor.execute(f"ALTER FUNCTION {name}_itself RENAME TO {name}")
 
 
-def test_nobody_waits_while_an_old_place_is_looked_up(long_log: dt.datetime) -> None:
+def test_nothing_waits_while_an_old_position_is_looked_up(long_log: dt.datetime) -> None:
     with refused_while_others_wait():
         assert begins(12_346, "middle") == 30_000 - 12_345
         assert begins(long_log + dt.timedelta(seconds=15_000), "at 15,000") == 15_000
-        with pytest.raises(DatabaseError, match="while nobody can number"):
+        with pytest.raises(DatabaseError, match="while no pass can run"):
             begins("latest", "latest")  # at the ends nothing is counted
 
 
-def test_what_is_handled_from_an_offset_on(long_log: dt.datetime) -> None:
+def test_the_events_handled_from_an_offset_on(long_log: dt.datetime) -> None:
     handler = Recorder()
     drain(declare(handler, topic="long", start=29_990))
     assert sorted(handler.offsets) == list(range(29_990, 30_001))
@@ -148,7 +153,7 @@ def test_latest_gets_what_was_published_before_it_subscribed_and_committed_after
 
 
 def test_latest_gets_what_committed_while_it_subscribed(work: str) -> None:
-    """While the subscription has not committed nobody numbers, so all of that comes behind it."""
+    """While the subscription has not committed nothing is numbered, so all of that comes after it."""
     handler = Recorder()
     declared = declare(handler, topic="work", start="latest")
     publish_to_all_partitions("numbered")
@@ -196,7 +201,7 @@ def test_the_first_topic_that_a_pattern_means_is_read_from_its_beginning(
         running.result()
 
 
-def test_a_topic_that_is_removed_keeps_no_other_from_growing(
+def test_a_removed_topic_does_not_keep_others_from_growing(
     work: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(maintenance, "EVERY_S", 0)
@@ -217,6 +222,33 @@ def test_a_topic_that_is_removed_keeps_no_other_from_growing(
         worker.stop()
         running.result()
     assert 'group gone cannot read topic gone: There is no topic "gone"' in caplog.text
+
+
+def test_a_topic_that_is_removed_and_made_again_starts_afresh(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another process, so that no signal says so here."""
+    monkeypatch.setattr(maintenance, "EVERY_S", 0)
+    topic_of(1, "again")
+    handler = Recorder()
+    worker = Worker([declare(handler, topic="again", start="latest")], using="default", wait_period_ms=20)
+    running = Running(worker.run)
+    try:
+        assert worker.wait_until_listening(15)
+        publish_each("old", topic="again")
+        wait_until(lambda: handler.payloads == ["old"], "the first topic's event is handled")
+        in_another_process("remove_topic('again', actor='olivia', using='default', force=True)")
+        in_another_process("create_topic('again', actor='olivia', using='default', partitions=1)")
+        forget_ids()  # as a publisher does within half a minute
+        publish_each("new", topic="again")
+        wait_until(lambda: handler.payloads == ["old", "new"], "the second topic's event is handled")
+    finally:
+        worker.stop()
+        running.result()
+
+
+def in_another_process(call: str) -> None:
+    program = f"import django; django.setup()\nfrom pubsub.control import create_topic, remove_topic\n{call}"
+    environment = os.environ | {"DATABASE_URL": database_url()}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment, cwd=CHECKOUT)
 
 
 def test_a_subscription_that_is_undone_leaves_nothing(work: str) -> None:

@@ -1,4 +1,4 @@
-"""Being told to stop where nobody listens to what is said about it."""
+"""Stopping on a signal when no output can be written."""
 
 import os
 import signal
@@ -37,14 +37,14 @@ def closed() -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("stderr", [nobody_reads, disk_is_full, closed])
-def test_what_is_in_hand_is_finished_though_nobody_can_be_told(stderr: Any) -> None:
-    publish_each("in hand", "next")
+def test_the_current_batch_is_finished_though_no_message_can_be_written(stderr: Any) -> None:
+    publish_each("current", "next")
     with ExitStack() as closing:
         process = closing.enter_context(consumer("slow", "--batch-size", 1, **closing.enter_context(stderr())))
-        process.wait_for('begins "in hand"')
+        process.wait_for('begins "current"')
         process.send(signal.SIGTERM)
         process.go_on()
         process.wait_for("continues")
         assert process.ends() == 0
-    assert effects() == ["in hand"]
+    assert effects() == ["current"]
     assert lag() == 1

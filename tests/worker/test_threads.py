@@ -52,7 +52,7 @@ def test_in_order_per_partition_and_nothing_is_left_open(mode: Delivery) -> None
     wait_until(lambda: sessions() == before, "the threads' connections are closed")
 
 
-def test_a_slow_handler_keeps_no_other_partition_waiting() -> None:
+def test_a_slow_handler_holds_up_no_other_partition() -> None:
     publish_keys(20, 2)
     go_on = threading.Event()
     done: set[int] = set()
@@ -77,7 +77,7 @@ def test_a_slow_handler_keeps_no_other_partition_waiting() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_about_so_many_messages(threads: int) -> None:
+def test_about_this_many_events(threads: int) -> None:
     for n in range(60):
         publish_each(n, topic="wide", key=n)
     handler = Recorder()
@@ -87,12 +87,12 @@ def test_about_so_many_messages(threads: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_set_up_that_cannot_work_is_told(threads: int) -> None:
+def test_a_setup_that_cannot_work_is_explained(threads: int) -> None:
     with pytest.raises(PubSubError, match="missing"):
         drain(declare(Recorder(), topic="missing"), threads=threads)
 
 
-def test_an_error_that_is_no_events_fault_ends_draining(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_is_not_an_events_fault_ends_draining(monkeypatch: pytest.MonkeyPatch) -> None:
     publish_each(1, topic="wide")
 
     def broken(*arguments: Any, **options: Any) -> None:
@@ -117,7 +117,7 @@ def test_the_command_refuses_what_it_cannot_do() -> None:
         call_command("run_consumer", "--threads", "0")
 
 
-def test_the_first_signal_finishes_what_is_in_hand(effects_table: None) -> None:
+def test_the_first_signal_finishes_the_current_batch(effects_table: None) -> None:
     from tests.consuming.helpers import effects
 
     Topic.objects.create(name="work", total_partitions=1)
@@ -125,8 +125,8 @@ def test_the_first_signal_finishes_what_is_in_hand(effects_table: None) -> None:
     with consumer("slow", "--batch-size", 1) as process:
         process.wait_for("begins 1")
         process.send(15)
-        process.wait_for("Finishing what is in hand")
+        process.wait_for("Finishing the current batch")
         process.go_on()
-        process.wait_for("Stopped: 1 events passed, 0 failed.")
+        process.wait_for("Stopped after 1 events, with 0 failures.")
         assert process.ends() == 0
     assert effects() == [1]

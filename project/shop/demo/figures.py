@@ -39,7 +39,7 @@ class Figures:
 
     @property
     def passed(self) -> int:
-        """How many events all groups together have passed: it grows as long as anybody works."""
+        """How many events all groups together have passed: it grows as long as a worker works."""
         return sum(group.passed for group in self.groups)
 
 

@@ -74,7 +74,7 @@ def ensure_login(kept: Path) -> str:
         user, created = get_user_model().objects.get_or_create(
             username=LOGIN, defaults={"is_staff": True, "is_superuser": True}
         )
-        # Setting a password that is set already would log everybody out.
+        # Setting a password that is set already would log all users out.
         if created or not user.check_password(password):
             user.set_password(password)
             user.save(update_fields=["password"])

@@ -72,7 +72,7 @@ class Children:
         return None
 
     def stop(self, patience_s: float = 10) -> None:
-        """Ask all to finish what they have in hand, and wait. Who takes longer than that is killed."""
+        """Ask all processes to finish their current work, and wait. Kill those that take longer."""
         for process in self._running.values():
             process.terminate()
         deadline = time.monotonic() + patience_s

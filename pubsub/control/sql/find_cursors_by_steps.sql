@@ -1,5 +1,5 @@
--- Where a group stands in its partitions, and where it would stand a number of entries further on, or back, in each; at
--- most at the tip, or at the oldest entry that is still there.
+-- Where a group stands in its partitions, and where it would stand a number of entries further forward or back in each; at
+-- most at the tip, or at the oldest entry still stored.
 SELECT cursor.partition_id, cursor.next_offset, cursor.passed, coalesce(numbered.entries, 0),
        coalesce(target.c_offset, counter.next_offset, 1), coalesce(target.position, sequencer.next_position),
        cursor.passed + steps.n
@@ -13,7 +13,7 @@ CROSS JOIN LATERAL (
                     least(coalesce(numbered.entries, 0) - cursor.passed, %(by)s::bigint)) AS n
 ) AS steps
 LEFT JOIN LATERAL (
-    -- Back: the last of n entries before the cursor. On: the one behind n entries from it.
+    -- Back: the n-th entry before the cursor. Forward: the entry after the next n.
     (SELECT c_offset, position FROM log_entry
      WHERE steps.n < 0 AND topic_id = cursor.topic_id AND partition_id = cursor.partition_id
        AND position < cursor.next_position

@@ -1,4 +1,4 @@
--- Whether events of a topic have been committed and have no offset yet. Reads only the newest events, by the index; of
+-- Whether a topic has committed events without an offset. Reads only the newest events, by the index; of
 -- those, the ones that the sequencer's snapshot has seen are numbered.
 SELECT EXISTS (
     SELECT FROM outbox_message_t AS message JOIN log_sequencer AS sequencer ON sequencer.id = 1

@@ -1,4 +1,4 @@
--- Moves a group's cursors. Leases that were taken before end with the old epoch: what their workers acknowledge is
+-- Moves a group's cursors. Existing leases end with the old epoch: acknowledgements from their workers are
 -- rejected.
 WITH ended AS (
     DELETE FROM consumer_claims

@@ -1,5 +1,5 @@
--- Records from which position on a topic has another number of partitions. Nothing is numbered meanwhile: the caller
--- holds the sequencer's lock. Where the number was changed at this very position before, one change remains.
+-- Records the position from which a topic has another number of partitions. Nothing is numbered meanwhile: the caller
+-- holds the sequencer's lock. If the number was already changed at this very position, one change remains.
 INSERT INTO outbox_topic_resizes AS resize (topic_id, position, c_offset, partitions_before, partitions_after)
 SELECT topic.id, sequencer.next_position, coalesce(counter.next_offset, 1), topic.total_partitions, %(partitions)s
 FROM outbox_topics AS topic

@@ -1,4 +1,4 @@
--- A cursor in each partition that a topic has now, for every group that has none there: behind everything that is
+-- A cursor in each partition that a topic now has, for every group that has none there: after everything that is
 -- numbered. The caller holds the sequencer's lock.
 INSERT INTO consumer_offsets (group_id, topic_id, partition_id, next_offset, next_position, passed)
 SELECT subscription.group_id, topic.id, opened.partition_id, coalesce(counter.next_offset, 1), sequencer.next_position,

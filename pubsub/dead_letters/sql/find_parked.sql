@@ -1,2 +1,4 @@
--- Which groups let events of which topics wait behind failed ones.
-SELECT DISTINCT group_id, topic_id FROM dead_letter_queue WHERE state = 'parked'
+-- Which groups let events of which topics and keys wait behind failed ones.
+SELECT group_id, topic_id, array_agg(DISTINCT coalesce(key, host_id))
+FROM dead_letter_queue WHERE state = 'parked'
+GROUP BY group_id, topic_id

@@ -1,6 +1,15 @@
--- Keeps what some keys wait for as it is until the transaction is over: the transaction that resolves it then sees who waits.
+-- Keeps the last event that each of these keys waits for as it is until the transaction is over: the transaction that
+-- resolves it then sees who waits. Events that come before it are resolved before it, or leave it waiting.
 SELECT FROM dead_letter_queue
-WHERE group_id = %(group_id)s AND topic_id = %(topic_id)s AND coalesce(key, host_id) = ANY (%(keys)s)
-  AND state IN ('retrying', 'dead', 'parked')
+WHERE id = ANY (ARRAY(
+    SELECT last.id
+    FROM unnest(%(keys)s::text[]) AS waiting (key)
+    CROSS JOIN LATERAL (
+        SELECT id FROM dead_letter_queue
+        WHERE coalesce(key, host_id) = waiting.key AND group_id = %(group_id)s AND topic_id = %(topic_id)s
+          AND c_offset < %(before_offset)s AND state IN ('retrying', 'dead', 'parked')
+        ORDER BY c_offset DESC LIMIT 1
+    ) AS last
+))
 ORDER BY id
 FOR SHARE

@@ -28,7 +28,7 @@ BEGIN
     GET DIAGNOSTICS unnumbered = ROW_COUNT;
 
     UPDATE log_sequencer
-    SET seen = pubsub_unfinished_v1(pg_current_snapshot()),
+    SET seen = pubsub_unfinished_v1(pg_current_snapshot()), backlog = NULL,
         system_identifier = (SELECT system_identifier FROM pg_control_system())
     WHERE id = 1;
     RETURN unnumbered;

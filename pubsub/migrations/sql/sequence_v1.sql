@@ -6,10 +6,16 @@
 -- outcome is 'idle' (nothing new), 'busy' (another session is numbering), 'numbered' (how many events, of which topics),
 -- or 'foreign' (the database has been restored into another cluster: pubsub_reanchor puts that right).
 --
+-- A backlog of more than `most` events is numbered in pieces of about as many, so that the first of them are handled
+-- soon, and a pass that is cut short costs little. Which transactions belong to the backlog is settled by its first
+-- pass; the pieces follow each other by the last ids of the transactions, none of which is divided.
+--
+-- A pass commits durably, whatever the database's default: an offset that others have seen must keep its event.
+--
 -- The settings make the plans independent of statistics (the tables may never have been analysed): index scans, no
 -- compiling and no parallel workers, whose start alone takes milliseconds. plpgsql keeps the plans for the session:
 -- planning fifty segments anew costs more than looking at them.
-CREATE FUNCTION pubsub_sequence_v1(OUT outcome text, OUT events bigint, OUT topic_ids integer[])
+CREATE FUNCTION pubsub_sequence_v1(most bigint DEFAULT 100000, OUT outcome text, OUT events bigint, OUT topic_ids integer[])
 LANGUAGE plpgsql
 SET jit = off
 SET enable_seqscan = off
@@ -22,6 +28,15 @@ DECLARE
     seen_xmax xid8;
     seen_xip xid8[];
     cluster bigint;
+    -- What this pass numbers: what is visible of the transactions from one on, and of some more, by their last ids.
+    from_xid xid8;
+    xids xid8[];
+    after_id bigint := -9223372036854775808;
+    upto_id bigint := 9223372036854775807;
+    none CONSTANT xid8 := '18446744073709551615';
+    issued bigint;
+    cut bigint;
+    waiting bigint;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'pubsub_sequence_v1 was called in a % transaction', current_setting('transaction_isolation')
@@ -45,12 +60,16 @@ BEGIN
 
     seen_xmax := pg_snapshot_xmax(state.seen);
     seen_xip := ARRAY(SELECT pg_snapshot_xip(state.seen));
-    IF NOT EXISTS (SELECT FROM outbox_message_t
-                   WHERE xid >= seen_xmax AND xid < pg_snapshot_xmax(pg_current_snapshot())
-                     AND pg_visible_in_snapshot(xid, pg_current_snapshot()))
-       AND (seen_xip = '{}' OR NOT EXISTS (SELECT FROM outbox_message_t
-                                           WHERE xid = ANY (seen_xip)
-                                             AND pg_visible_in_snapshot(xid, pg_current_snapshot())))
+    -- An xid that is still to come, or in progress, was copied from another cluster, or forged: its row waits for it.
+    IF NOT EXISTS (
+           SELECT FROM outbox_message_t
+           WHERE xid >= seen_xmax AND xid < pg_snapshot_xmax(pg_current_snapshot())
+             AND pg_visible_in_snapshot(xid, pg_current_snapshot())
+       )
+       AND (seen_xip = '{}' OR NOT EXISTS (
+           SELECT FROM outbox_message_t
+           WHERE xid = ANY (seen_xip) AND pg_visible_in_snapshot(xid, pg_current_snapshot())
+       ))
     THEN
         outcome := 'idle';
         RETURN;
@@ -61,23 +80,80 @@ BEGIN
         outcome := 'busy';
         RETURN;
     END IF;
-    seen_xmax := pg_snapshot_xmax(state.seen);
-    seen_xip := ARRAY(SELECT pg_snapshot_xip(state.seen));
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    from_xid := pg_snapshot_xmax(state.seen);
+    xids := ARRAY(SELECT pg_snapshot_xip(state.seen));
 
-    -- Only now, in a statement of its own: the snapshot of the one that locked may be older than the one stored. What it
-    -- numbers is what the snapshot that it stores has seen, and no more: a row whose xid is still to come, or in
-    -- progress, waits, or it would be numbered in each pass.
+    -- Only now, in statements of their own: the snapshot of the one that locked may be older than the one stored.
+    SELECT last_value INTO issued FROM outbox_message_t_id_seq;
+    IF state.backlog IS NULL AND issued - state.reached_id > most THEN
+        SELECT min(id) - 1, count(*), pubsub_unfinished_v1(pg_current_snapshot())
+        INTO cut, waiting, state.backlog
+        FROM (
+            SELECT id FROM outbox_message_t WHERE xid >= from_xid AND xid < pg_snapshot_xmax(pg_current_snapshot())
+            UNION ALL
+            SELECT id FROM outbox_message_t WHERE xid = ANY (xids)
+        ) AS fresh;
+        IF waiting > most THEN
+            state.reached_id := cut;
+        ELSE
+            state.backlog := NULL;
+        END IF;
+    END IF;
+
+    IF state.backlog IS NOT NULL THEN
+        SELECT max(id) FILTER (WHERE nth <= most), count(*) INTO cut, waiting
+        FROM (
+            SELECT id, row_number() OVER (ORDER BY id) AS nth FROM outbox_message_t
+            WHERE id > state.reached_id AND pg_visible_in_snapshot(xid, state.backlog)
+              AND NOT pg_visible_in_snapshot(xid, state.seen)
+            ORDER BY id LIMIT most + 1
+        ) AS next;
+        IF waiting = 0 THEN
+            -- The last piece has used it up. What has come since is numbered as ever.
+            from_xid := pg_snapshot_xmax(state.backlog);
+            xids := ARRAY(SELECT pg_snapshot_xip(state.backlog));
+            state.backlog := NULL;
+        END IF;
+    END IF;
+
+    IF state.backlog IS NOT NULL THEN
+        from_xid := none;
+        after_id := state.reached_id;
+        IF waiting > most THEN
+            upto_id := cut;
+        END IF;
+        LOOP
+            xids := ARRAY(
+                SELECT DISTINCT xid FROM outbox_message_t
+                WHERE id > after_id AND id <= upto_id AND pg_visible_in_snapshot(xid, state.backlog)
+                  AND NOT pg_visible_in_snapshot(xid, state.seen)
+            );
+            EXIT WHEN waiting <= most;
+            -- A transaction that goes on behind the piece belongs to a later one, unless no other ends within it.
+            SELECT min(last_id) INTO cut FROM (
+                SELECT max(id) AS last_id FROM outbox_message_t WHERE xid = ANY (xids) GROUP BY xid, transaction_id
+            ) AS ends
+            WHERE last_id > after_id;
+            EXIT WHEN cut <= upto_id;
+            upto_id := cut;
+        END LOOP;
+    END IF;
+
+    -- What is numbered is what the snapshot that is stored has seen, and no more.
     WITH present AS MATERIALIZED (
         SELECT pubsub_unfinished_v1(pg_current_snapshot()) AS seen
     ), fresh AS MATERIALIZED (
         SELECT id, topic_id, xid, transaction_id, coalesce(key, host_id, transaction_id::text) AS key
         FROM outbox_message_t
-        WHERE xid >= seen_xmax AND xid < (SELECT pg_snapshot_xmax(seen) FROM present)
+        WHERE xid >= from_xid AND xid < (SELECT pg_snapshot_xmax(seen) FROM present)
           AND pg_visible_in_snapshot(xid, (SELECT seen FROM present))
         UNION ALL
         SELECT id, topic_id, xid, transaction_id, coalesce(key, host_id, transaction_id::text)
         FROM outbox_message_t
-        WHERE xid = ANY (seen_xip) AND pg_visible_in_snapshot(xid, (SELECT seen FROM present))
+        WHERE xid = ANY (xids) AND pg_visible_in_snapshot(xid, (SELECT seen FROM present))
     ), dated AS (
         -- By a transaction's last event: if A committed before B was published, all ids of A are smaller than it.
         -- Delayed events are moved by a transaction of its own, and keep the publishers' transaction_ids.
@@ -89,6 +165,7 @@ BEGIN
                -- abs() of the smallest integer overflows, hence the cast
                (abs(hashtext(dated.key)::bigint) % coalesce(outbox_topics.total_partitions, 1))::integer AS partition_id
         FROM dated LEFT JOIN outbox_topics ON outbox_topics.id = dated.topic_id
+        WHERE last_id > after_id AND last_id <= upto_id
     ), moved AS MATERIALIZED (
         SELECT topic_id, count(*) AS n FROM ordered GROUP BY topic_id ORDER BY topic_id
     ), reserved AS (
@@ -108,7 +185,13 @@ BEGIN
         ON CONFLICT (topic_id, partition_id) DO UPDATE SET entries = counter.entries + excluded.entries
     ), remembered AS (
         UPDATE log_sequencer
-        SET seen = (SELECT seen FROM present),
+        SET seen = CASE
+                WHEN state.backlog IS NULL THEN (SELECT seen FROM present)
+                WHEN waiting <= most THEN state.backlog
+                ELSE seen
+            END,
+            backlog = CASE WHEN waiting > most THEN state.backlog END,
+            reached_id = CASE WHEN state.backlog IS NULL THEN issued WHEN waiting > most THEN upto_id ELSE reached_id END,
             next_position = next_position + (SELECT coalesce(sum(n), 0) FROM moved)
         WHERE id = 1
     )

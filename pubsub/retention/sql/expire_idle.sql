@@ -9,9 +9,9 @@ WITH idle AS MATERIALIZED (
       AND greatest(subscription.created_at, subscription.status_changed_at, subscription.last_heartbeat_at)
           + subscription.expires_after <= clock_timestamp()
       AND NOT EXISTS (
-          SELECT FROM consumer_claims AS claim
-          WHERE claim.topic_id = subscription.topic_id AND claim.group_id = subscription.group_id
-            AND claim.expires_at > clock_timestamp()
+          SELECT FROM consumer_claims AS lease
+          WHERE lease.topic_id = subscription.topic_id AND lease.group_id = subscription.group_id
+            AND lease.expires_at > clock_timestamp()
       )
       AND NOT EXISTS (
           SELECT FROM outbox_members AS member
@@ -31,9 +31,9 @@ WITH idle AS MATERIALIZED (
            WHERE (cursor.topic_id, cursor.group_id) = (idle.topic_id, idle.group_id))
         = (SELECT count(*) FROM consumer_offsets AS cursor
            WHERE (cursor.topic_id, cursor.group_id) = (idle.topic_id, idle.group_id))
-), without_claims AS (
-    DELETE FROM consumer_claims AS claim USING unused
-    WHERE (claim.topic_id, claim.group_id) = (unused.topic_id, unused.group_id)
+), without_leases AS (
+    DELETE FROM consumer_claims AS lease USING unused
+    WHERE (lease.topic_id, lease.group_id) = (unused.topic_id, unused.group_id)
 ), without_members AS (
     DELETE FROM outbox_members AS member USING unused
     WHERE (member.topic_id, member.group_id) = (unused.topic_id, unused.group_id)

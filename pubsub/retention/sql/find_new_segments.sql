@@ -1,4 +1,4 @@
--- The partitions of the log that have become full, and of which it has not been noted yet what they hold.
+-- The partitions of the log that are full, and whose contents have not been noted yet.
 SELECT child.relname::text, (bounds.parts)[1]::bigint AS lower, (bounds.parts)[2]::bigint
 FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid
 CROSS JOIN regexp_match(pg_get_expr(child.relpartbound, child.oid), $$FROM \('(\d+)'\) TO \('(\d+)'\)$$) AS bounds (parts)

@@ -1,4 +1,4 @@
--- The full segments of the log, from the oldest on: when the last event in each expires, and through which topic.
+-- The full segments of the log, the oldest first: when the last event in each expires, and because of which topic.
 -- Events of a topic that is gone have expired. Retention is capped at a thousand years, because Python has no dates much
 -- later than that. Reads no log.
 SELECT lower, upper, filled_at, max(filled_at + least(coalesce(topic.retention, '0'), '1000 years')) AS expires_at,

@@ -1,5 +1,5 @@
 -- Where groups have not read everything before a position: the first such entry of each, found by one step into the
--- index. A group that has no cursor in a partition yet, because its topic has just got more of them, has read nothing.
+-- index. A group without a cursor in a partition, because its topic has just got more partitions, has read nothing.
 SELECT subscription.topic_id, topic.name AS topic, subscription.group_id AS "group", subscription.status,
        numbered.partition_id AS partition, unread.position, unread.c_offset AS "offset", topic.max_age, topic.max_bytes
 FROM outbox_topic_subscriptions AS subscription

@@ -1,4 +1,4 @@
--- Removes dedup keys whose window is over, a limited number at a time. One that a publisher is taking again stays.
+-- Removes dedup keys whose window is over, a limited number at a time. A key that a publisher is using again stays.
 DELETE FROM outbox_dedup_key
 WHERE (topic_id, dedup_key) IN (
     SELECT topic_id, dedup_key FROM outbox_dedup_key

@@ -1,5 +1,5 @@
--- Moves every cursor that still points into what is dropped behind it, whatever group it belongs to: a cursor always
--- points to what exists. Runs after count_dropped. `updated_at` stays the time of the last move of the group itself.
+-- Moves every cursor that still points into what is dropped to the end of it, whatever its group: a cursor always points
+-- to what exists. Runs after count_dropped. `updated_at` stays the time of the last move of the group itself.
 UPDATE consumer_offsets AS cursor
 SET next_position = %(upper)s, passed = numbered.retired,
     next_offset = greatest(cursor.next_offset, coalesce(remaining.c_offset, counter.next_offset))

@@ -1,4 +1,4 @@
--- Notes which offsets a group has lost, by partition. Returns what is noted now. A dead group reads nothing, so its losses
+-- Notes which offsets a group has missed, by partition. Returns what is now noted. A dead group reads nothing, so its losses
 -- add up to one range; of any other group only the last loss is kept here. The audit log has all of them.
 UPDATE outbox_topic_subscriptions AS subscription
 SET missed = CASE WHEN status = 'DEAD' AND missed IS NOT NULL THEN missed || (

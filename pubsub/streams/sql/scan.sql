@@ -1,6 +1,7 @@
 -- The entries of some topics from one position to before another that match at least one interest, in the log's order,
 -- each with the numbers of the interests it matches. {conditions} is a list of expressions, each a number or null. Scans
--- the index of each partition, in this range alone; what matches nothing is not sent. Directed events match nothing.
+-- the index of each partition, in this range only. What matches nothing is not sent; events addressed to one group never
+-- match.
 SELECT choice.matched, entry.topic_id, entry.partition_id, entry.position, entry.c_offset, true, false, {columns}
 FROM log_partition_counter AS numbered
 CROSS JOIN LATERAL (

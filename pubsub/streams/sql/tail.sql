@@ -1,4 +1,4 @@
--- Of a range of a topic's offsets, the events that match. Offsets have no gaps: the next range begins behind this one,
+-- The matching events in a range of a topic's offsets. Offsets have no gaps: the next range begins right after this one,
 -- whatever matched.
 SELECT entry.partition_id, message.to_group, entry.position, entry.c_offset, true, false, {columns}
 FROM log_entry AS entry JOIN outbox_message_t AS message ON message.id = entry.message_id

@@ -1,4 +1,4 @@
-"""Webhooks: events by HTTP to other people's servers, as ordinary subscriptions that deliver at least once.
+"""Webhooks: events sent to other servers by HTTP, as ordinary subscriptions that deliver at least once.
 
 Declared in a ``subscribers.py``, beside the handlers. The requests follow the Standard Webhooks specification, so
 receivers find libraries that verify them.

@@ -1,4 +1,4 @@
-"""Where a webhook may lead: not into our own network, whatever a name resolves to at the moment it is used."""
+"""Which addresses a webhook may use: none in our own network, whatever a name resolves to when a request is sent."""
 
 import ipaddress
 import os
@@ -25,7 +25,7 @@ class PrivateAddress(PubSubError):
 
 
 def is_public(address: str) -> bool:
-    """Whether an address belongs to the public internet, also one that is written inside another.
+    """Whether an address belongs to the public internet, including one embedded in another.
 
     >>> is_public("93.184.216.34"), is_public("10.0.0.1"), is_public("::ffff:127.0.0.1"), is_public("169.254.169.254")
     (True, False, False, False)
@@ -36,7 +36,7 @@ def is_public(address: str) -> bool:
         inner += [part for part in (ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())) if part]
         if ip in _NAT64:
             inner.append(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
-        if ip.is_site_local:  # deprecated, and therefore global to Python; in use inside networks all the same
+        if ip.is_site_local:  # deprecated, so global to Python; still in use inside networks
             return False
         if ip.ipv4_mapped:
             inner.remove(ip)  # Python versions differ on whether those count as global themselves
@@ -44,9 +44,9 @@ def is_public(address: str) -> bool:
 
 
 def connect(host: str, port: int, deadline: float, *, allow_private: bool) -> socket.socket:
-    """A connection to the first address of a host that answers. What is checked is what is connected to.
+    """A connection to the first address of a host that answers. The address checked is the address connected to.
 
-    The deadline is one of `time.monotonic()`, for all of it: the name, and every address that is tried.
+    The deadline, in terms of `time.monotonic()`, covers resolving the name and every address that is tried.
     """
     refused: list[str] = []
     failure: OSError | None = None
@@ -65,7 +65,7 @@ def connect(host: str, port: int, deadline: float, *, allow_private: bool) -> so
             return connection
     if failure is None:
         raise PrivateAddress(
-            f"{host} leads to {', '.join(refused) or 'no address'}, which is not a public address. If it is meant to, "
+            f"{host} leads to {', '.join(refused) or 'no address'}, which is not a public address. To use it anyway, "
             f"declare the webhook with allow_private=True."
         )
     raise failure
@@ -79,9 +79,9 @@ def _left(deadline: float) -> float:
 
 
 def _resolve(host: str, port: int, deadline: float) -> list[Any]:
-    """What getaddrinfo() says. It knows no timeout and cannot be interrupted: a thread asks, and may be left behind.
+    """What getaddrinfo() returns. It has no timeout and cannot be interrupted: a thread runs it, and may stay behind.
 
-    Who wants the same name meanwhile waits for the same answer, so that no more than one thread hangs for each name.
+    Other requests for the same name wait for the same answer, so at most one thread per name hangs.
     """
     with _lock:
         answer = _asked.get((host, port))

@@ -1,4 +1,4 @@
-"""Declaring a webhook: a subscription of its own for each URL, so that each goes on at its own pace."""
+"""Declaring a webhook: one subscription per URL, so that each URL is served at its own pace."""
 
 import hashlib
 import logging
@@ -38,28 +38,29 @@ def webhook(
     using: str = DEFAULT_DB_ALIAS,
     **options: Any,
 ) -> tuple[str, ...]:
-    """Subscribes other people's servers to a topic. Returns the names of the groups that it makes.
+    """Subscribes other servers to a topic. Returns the names of the groups that it makes.
 
-    Each event is one signed POST request. What an answer means: 2xx, taken; 410, the subscription is cancelled; 422,
-    this event goes to the dead letters at once; with ``Retry-After``, again then; anything else, redirects and silence
-    included, again after a while, and a dead letter in the end.
+    Each event is one signed POST request. The answer decides what happens next. 2xx: the event is delivered. 410: the
+    subscription is cancelled. 422: the event becomes a dead letter at once. ``Retry-After``: it is sent again at that
+    time. Anything else, including a redirect or no answer: it is sent again later, and becomes a dead letter when the
+    retries are used up.
 
-    - ``urls``: one, which is the group's; or several, by names of your own or as a list. Of these each is a group of
-      its own, ``group:name``: it has its own cursors, its own dead letters, and can be paused alone. In a list the name
-      is made of the URL, so that it stays the same whatever becomes of the others.
-    - ``secret``: as :func:`~pubsub.streams.webhooks.generate_secret` makes it; while one replaces another, both.
+    - ``urls``: one URL, whose group is ``group``; or several, as a mapping of names or a list. Each of several is a
+      group of its own, ``group:name``, with its own cursors and dead letters, and can be paused alone. In a list, the
+      name is derived from the URL, so it stays the same when others are added or removed.
+    - ``secret``: made by :func:`~pubsub.streams.webhooks.generate_secret`. While you replace a secret, give both.
     - ``retry``: by default twelve further attempts over a day and a half.
     - ``timeout_s``: for the whole request, resolving the name included.
-    - ``headers``: more of them, such as an authorization.
+    - ``headers``: additional headers, such as an authorization.
     - ``allow_http``, ``allow_private``: for receivers that are not on the public internet.
-    - ``raw``: send what ``PUBSUB["redact_paths"]`` and ``PUBSUB["redact"]`` take out, too.
-    - ``options``: what :func:`pubsub.subscribe` takes besides, such as ``where``, ``start`` and ``on_failure``.
+    - ``raw``: also send what ``PUBSUB["redact_paths"]`` and ``PUBSUB["redact"]`` take out.
+    - ``options``: other options of :func:`pubsub.subscribe`, such as ``where``, ``start`` and ``on_failure``.
     """
     if not isinstance(group, str) or not group.strip():
         raise InvalidSubscription(f"group must be a name such as 'partner', not {group!r}.")
     for name in ("delivery", "batch"):
         if name in options:
-            raise InvalidSubscription(f"A webhook delivers at least once, an event at a time: {name} cannot be chosen.")
+            raise InvalidSubscription(f"A webhook delivers at least once, one event at a time: omit {name}.")
     policy = retry_policy(retry)
     secrets = (secret,) if isinstance(secret, str) else tuple(secret)
     groups = _groups(group, urls)
@@ -82,7 +83,7 @@ def webhook(
 
 
 def handler_for(endpoint: Endpoint, retries: int, using: str) -> Any:
-    """An ordinary handler, under a name that tells people where it leads."""
+    """An ordinary handler, whose name shows where it sends events."""
 
     def cancel(event: Event, reason: str) -> None:
         with connections[using].cursor() as cursor:

@@ -1,4 +1,4 @@
-"""One request of a webhook, and what its answer means."""
+"""A webhook's request, and what its answer means."""
 
 import datetime as dt
 import email.utils
@@ -21,22 +21,22 @@ from . import addresses
 from .sign import decode_secret, sign
 
 COMPRESSED_FROM = 1024
-"""Bytes of a body from which on it is compressed."""
+"""A body of at least this many bytes is compressed."""
 
 LONGEST_WAIT_S = 24 * 3600
-"""A receiver that asks for more time than this gets this."""
+"""The longest time that a receiver gets, even if it asks for more."""
 
 SHOWN = 500
-"""Bytes of an answer that are shown to people."""
+"""At most this many bytes of an answer are shown."""
 
 
 class WebhookFailed(PubSubError):
-    """A receiver did not take an event. It is tried again while the retries last."""
+    """A receiver did not accept an event. It is retried while attempts are left."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """A receiver: where it is, how we sign, and what we put up with."""
+    """A receiver: its address, how requests to it are signed, and what is allowed."""
 
     url: str
     secrets: Sequence[str] = field(repr=False)
@@ -66,8 +66,8 @@ class Endpoint:
             raise InvalidSubscription(f"A webhook's URL must be one, not {self.url!r}: {error}.") from error
         if parts.scheme == "http" and not self.allow_http:
             raise InvalidSubscription(
-                f"A webhook's URL must begin with https://, not {self.shown}. With allow_http=True everybody on the "
-                f"way can read what is sent."
+                f"A webhook's URL must begin with https://, not {self.shown}. With allow_http=True, anyone on "
+                f"the way can read the events."
             )
         is_plain = self.url.isascii() and not any(char <= " " or char == "\x7f" for char in self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not is_plain:
@@ -79,20 +79,20 @@ class Endpoint:
         try:
             is_public = addresses.is_public(parts.hostname)
         except ValueError:
-            return  # a name: what it leads to is looked at whenever it is used
+            return  # a name: the address that it leads to is checked for each request
         if not is_public and not self.allow_private:
             raise InvalidSubscription(
-                f"{parts.hostname} is not a public address. If it is meant to be used, say allow_private=True."
+                f"{parts.hostname} is not a public address. To use it anyway, give allow_private=True."
             )
 
     @property
     def shown(self) -> str:
-        """For people: without what may be secret."""
+        """The URL without the parts that may be secret."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     def send(self, event: Event) -> tuple[int, Mapping[str, str], bytes]:
-        """One request. What comes back: the status, the headers, the beginning of the body."""
+        """Sends one request. Returns the answer's status, headers, and the beginning of its body."""
         body = body_of(event, raw=self.raw)
         timestamp = int(time.time())
         headers = {
@@ -117,7 +117,7 @@ class Endpoint:
         sock = addresses.connect(host, port, deadline, allow_private=self.allow_private)
         connection = http.client.HTTPConnection(host, port)
         connection.sock = sock
-        # Each read alone may take as long as the timeout, and a receiver may send a byte at a time.
+        # A socket's timeout is per read, and a receiver may send one byte at a time.
         cut = threading.Timer(max(0.0, deadline - time.monotonic()), lambda: _shut(connection.sock))
         cut.daemon = True
         cut.start()
@@ -142,12 +142,12 @@ class Endpoint:
 def _shut(sock: socket.socket | None) -> None:
     if sock is not None:
         with suppress(OSError):
-            # The plain socket's own way: TLS would want to say goodbye first.
+            # Shut down the plain socket: TLS would first send a farewell.
             socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 def body_of(event: Event, *, raw: bool) -> bytes:
-    """What is sent, byte for byte the same at each attempt."""
+    """The body of a request, byte for byte the same at each attempt."""
     facts = visible_facts(event, raw=raw)
     del facts["partition"]
     # The names that receivers of Standard Webhooks expect.
@@ -156,7 +156,7 @@ def body_of(event: Event, *, raw: bool) -> bytes:
 
 
 def deliver(endpoint: Endpoint, event: Event, retries: int, cancel: Callable[[Event, str], None]) -> None:
-    """Sends an event; returns where the receiver has taken it, and raises what is to become of it otherwise."""
+    """Sends an event. Returns if the receiver accepted it; otherwise raises an error that decides what happens next."""
     try:
         status, headers, body = endpoint.send(event)
     except (OSError, http.client.HTTPException) as error:
@@ -172,16 +172,16 @@ def deliver(endpoint: Endpoint, event: Event, retries: int, cancel: Callable[[Ev
     if status == 422:
         raise Reject(said)
     wait_s = _wait_asked_for({name.lower(): value for name, value in headers.items()}.get("retry-after"))
-    # A receiver may ask for time as often as there are retries; then it has failed like any other.
+    # A receiver may ask for more time as often as there are retries; after that it counts as failed.
     if status >= 400 and wait_s is not None and event.attempt <= retries:
         raise RetryLater(wait_s, said)
     if 300 <= status < 400:
-        said = f"{said} (redirects are not followed: declare where it leads)"
+        said = f"{said} (redirects are not followed: declare the URL that it leads to)"
     raise WebhookFailed(said)
 
 
 def _wait_asked_for(text: str | None) -> float | None:
-    """Seconds, as a number or until a date."""
+    """Seconds, from a header that has a number or a date."""
     if not text:
         return None
     if text.strip().isdecimal():

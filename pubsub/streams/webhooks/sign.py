@@ -17,11 +17,11 @@ SHORTEST, LONGEST = 24, 64
 TOLERANCE_S = 300
 
 LONGEST_TIME = 18
-"""Digits of a timestamp that are looked at: Python refuses to read thousands of them, or to subtract hundreds."""
+"""Longest timestamp that is read: Python refuses to parse thousands of digits, or to subtract hundreds."""
 
 
 class InvalidSignature(PubSubError):
-    """A request that has come in was not signed with the secret, or long ago."""
+    """A received request was not signed with the secret, or was signed too long ago."""
 
 
 def generate_secret() -> str:
@@ -34,7 +34,7 @@ def generate_secret() -> str:
 
 
 def decode_secret(secret: str) -> bytes:
-    """The bytes of a secret. The error says what is wrong with it, and not what it is."""
+    """The bytes of a secret. The error says what is wrong with it, without showing it."""
     if isinstance(secret, str) and secret.startswith(PREFIX):
         try:
             key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
@@ -49,7 +49,7 @@ def decode_secret(secret: str) -> bytes:
 
 
 def sign(secret: str | Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
-    """The value of the header ``webhook-signature``: one signature for each secret, while they are being exchanged.
+    """The value of the header ``webhook-signature``: one signature for each secret, while one replaces another.
 
     >>> secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
     >>> sign(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
@@ -64,7 +64,7 @@ def sign(secret: str | Sequence[str], message_id: str, timestamp: int, body: byt
 def verify(secret: str | Sequence[str], headers: Mapping[str, str], body: bytes) -> None:
     """For receivers: raises :class:`InvalidSignature` unless the body was signed with a secret, just now.
 
-    It is the body without its compression that is signed.
+    The signature covers the uncompressed body.
 
     >>> verify(generate_secret(), {}, b"{}")
     Traceback (most recent call last):

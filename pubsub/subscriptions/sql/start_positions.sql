@@ -6,7 +6,7 @@
 --
 -- An old time takes long to find, an old offset long to count up to. So it is asked twice: before the sequencer is
 -- locked, and under the lock, where all partitions mean the same moment; what was found before is then passed as `known`.
--- How many entries come before one never changes, unless retention has dropped it meanwhile: then it is looked up anew.
+-- How many entries come before one never changes, unless retention has dropped it meanwhile: then it is looked up again.
 SELECT topic.id AS topic_id, present.partition_id, start.c_offset AS start_offset,
        coalesce(known.next_offset, cursor.next_offset) AS next_offset,
        coalesce(known.next_position, cursor.next_position) AS next_position,
