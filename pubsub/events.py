@@ -32,8 +32,12 @@ def _finite(text: str) -> float:
     return number
 
 
-_scan = json.JSONDecoder(parse_float=_finite).scan_once  # type: ignore[attr-defined]
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 """What PostgreSQL has written has nothing before it and nothing behind."""
+
+_scan_long = json.JSONDecoder(parse_float=_finite).scan_once  # type: ignore[attr-defined]
+SHORT = 309
+"""Characters below which a text cannot hold a number beyond a float's range; looking at each number takes time."""
 
 
 def native(text: str) -> Any:
@@ -43,7 +47,7 @@ def native(text: str) -> Any:
     {'paid': 1.5}
     """
     try:
-        return _scan(text, 0)[0]
+        return (_scan if len(text) < SHORT else _scan_long)(text, 0)[0]
     except (ValueError, RecursionError) as error:
         raise UnreadableEvent(f"Python cannot hold the JSON of this event: {error}.") from error
 
