@@ -15,6 +15,7 @@ from django.db import DEFAULT_DB_ALIAS
 from pubsub.control import dry_run
 from pubsub.db.transactions import read_committed
 from pubsub.errors import PubSubError
+from pubsub.payloads.write import escaped
 
 from .arguments import check_texts
 from .databases import check_database
@@ -53,7 +54,7 @@ class OperatorCommand(BaseCommand):
 
     def report(self, options: dict[str, Any], data: Any, lines: list[str]) -> None:
         if options["format"] == "json":
-            self.stdout.write(json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False))
+            self.stdout.write(escaped(json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False)))
             return
         for line in lines:
             self.stdout.write(line)

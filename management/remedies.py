@@ -31,6 +31,13 @@ def remedy(problem: Problem, using: str = DEFAULT_DB_ALIAS) -> str:
             command = f"run_consumer --topic={topic}"
         case "delayed" | "foreign":
             command = "run_consumer"
+        case "default-segment":
+            command = "run_cleanup --once"
+        case "xids-to-come":
+            return (
+                "UPDATE outbox_message_t SET xid = pg_current_xact_id() "
+                "WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())"
+            )
         case "sequencer" if problem.pid is None:
             command = "run_consumer"
         case "sequencer" | "long-transaction" if problem.pid is not None:

@@ -3,6 +3,8 @@
 import shutil
 from collections.abc import Sequence
 
+from pubsub.payloads.visible import visible
+
 GAP = 2
 NARROWEST = 6
 
@@ -42,7 +44,7 @@ def cut(text: str, width: int) -> str:
     >>> cut("SELECT 1", 5)
     'SELE…'
     """
-    text = " ".join(text.split())
+    text = visible(" ".join(text.split()))
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
 
 

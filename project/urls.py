@@ -9,7 +9,8 @@ from pubsub.streams.sse import EventStream
 
 
 def may_follow(request: HttpRequest) -> bool:
-    return request.user.has_perm("pubsub.view_outboxmessage")
+    """As in the admin: a stream is made of payloads."""
+    return request.user.has_perms(["pubsub.view_outboxmessage", "pubsub.view_payload_outboxmessage"])
 
 
 urlpatterns = [

@@ -5,11 +5,17 @@ import json
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import isinf
 from typing import Any, NamedTuple
+
+from pubsub.errors import UnreadableEvent
 
 LONGEST_TEXT = 2000
 """Bytes of a type, a key, an id or a group's name. Indexes hold them, those of the dead letters too: an index's row has
 to fit on a page with others."""
+
+EARLIEST, LATEST = dt.datetime(1, 1, 2, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
+"""The first time that an event may have, and the first too late for one: Python has those beyond in some zones only."""
 
 COLUMNS = ("event_id", "type", "key", "payload", "metadata", "host_id", "user_id", "transaction_id", "created_at")
 """The columns of a message that its readers get, in the order of the last fields of :class:`Entry`."""
@@ -17,8 +23,33 @@ COLUMNS = ("event_id", "type", "key", "payload", "metadata", "host_id", "user_id
 NAMES = ", ".join(COLUMNS)
 """The same for a statement that copies messages as they are."""
 
+
+def _finite(text: str) -> float:
+    """What a float cannot hold would be infinite, which no JSON can say."""
+    number = float(text)
+    if isinf(number):
+        raise ValueError(f"a number of {len(text):,} characters exceeds what a float can hold")
+    return number
+
+
 _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 """What PostgreSQL has written has nothing before it and nothing behind."""
+
+_scan_long = json.JSONDecoder(parse_float=_finite).scan_once  # type: ignore[attr-defined]
+SHORT = 309
+"""Characters below which a text cannot hold a number beyond a float's range; looking at each number takes time."""
+
+
+def native(text: str) -> Any:
+    """The value in a text that PostgreSQL has made of a jsonb, as a handler gets it; or UnreadableEvent.
+
+    >>> native('{"paid": 1.5}')
+    {'paid': 1.5}
+    """
+    try:
+        return (_scan if len(text) < SHORT else _scan_long)(text, 0)[0]
+    except (ValueError, RecursionError) as error:
+        raise UnreadableEvent(f"Python cannot hold the JSON of this event: {error}.") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +97,7 @@ class Event:
 
 
 class Entry(NamedTuple):
-    """An event as it is stored. It is decoded where it is handled: if that fails, it is this event's own failure."""
+    """An event as it is stored. It is decoded one by one: if that fails, it is this event's own failure."""
 
     position: int
     offset: int
@@ -90,7 +121,7 @@ class Entry(NamedTuple):
         return self.key if self.key is not None else self.host_id
 
     def as_event(self, topic: str, partition: int, group: str = "", attempt: int = 1) -> Event:
-        """The only way in which an event is made of what is stored.
+        """The only way in which an event is made of what is stored; raises UnreadableEvent if Python cannot hold it.
 
         The same as ``Event(…)`` in a fifth of the time: a frozen dataclass assigns one field after another.
         """
@@ -102,8 +133,8 @@ class Entry(NamedTuple):
             "id": self.id,
             "type": self.type,
             "key": self.key,
-            "payload": _scan(self.payload, 0)[0],
-            "metadata": _scan(self.metadata, 0)[0] if self.metadata != "{}" else {},
+            "payload": native(self.payload),
+            "metadata": native(self.metadata) if self.metadata != "{}" else {},
             "host_id": self.host_id,
             "user_id": self.user_id,
             "transaction_id": self.transaction_id,

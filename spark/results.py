@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DEFAULT_DB_ALIAS
 
+from pubsub.payloads.redact import REDACTED, Redactor
+from pubsub.payloads.write import write_line
+
 from .connection import jdbc_options
 from .errors import FolderInUse
 
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FILE_FORMATS = ("parquet", "csv", "json")
+
+QUOTING = ("payload", "metadata", "for_example")
+"""Columns of results that hold payloads, or texts that may quote them."""
 
 
 def write_files(frame: "DataFrame", folder: str, file_format: str, *, overwrite: bool = False) -> None:
@@ -68,6 +74,32 @@ def save_findings(
     # One task, and so one transaction: a run is stored completely or not at all.
     rows.write.jdbc(options.pop("url"), "spark_findings", mode="append", properties=options)
     return run_id
+
+
+def visible_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Rows as people may see them: without what PUBSUB redacts of payloads and metadata.
+
+    >>> from django.test import override_settings
+    >>> with override_settings(PUBSUB={"redact_paths": ["card"]}):
+    ...     visible_rows(["key", "payload"], [("7", '{"card": "4111"}')])
+    [['7', '{"card": "[redacted]"}']]
+    """
+    return [[_visible(name, value) for name, value in zip(columns, row, strict=True)] for row in rows]
+
+
+def _visible(name: str, value: Any) -> Any:
+    redactor = Redactor()
+    if redactor.shows_all or not isinstance(value, str) or name not in QUOTING:
+        return value
+    # An exception's message may quote from a payload that is not at hand.
+    return write_line(redactor.json(name, value)) if name != "for_example" else REDACTED
+
+
+def without_payloads(frame: "DataFrame") -> "DataFrame":
+    """For the admin's page of findings, which may be seen without the permission to see payloads."""
+    from pyspark.sql import functions as f
+
+    return frame.withColumns({name: f.lit(REDACTED) for name in QUOTING if name in frame.columns})
 
 
 def numeric_columns(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[bool]:

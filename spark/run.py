@@ -7,7 +7,7 @@ from typing import Any
 
 from .errors import InvalidRead
 from .jobs import JobRequest, SparkJob
-from .results import save_findings, write_files
+from .results import save_findings, visible_rows, without_payloads, write_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,20 +52,20 @@ def run_job(
         if output:
             request.say(f"Writing to {output}")
             write_files(frame if job.is_large else frame.coalesce(1), output, file_format, overwrite=overwrite)
+        request.say("Reading the result")
+        first = frame.take(rows + 1)
+        shown = visible_rows(frame.columns, first[:rows])
         if save:
             request.say("Saving for the admin")
             parameters = {**_parameters(request), **found.parameters, "columns": frame.columns, "chart": found.chart}
-            run_id = save_findings(
-                frame.limit(rows) if job.is_large else frame, job=job.name, parameters=parameters, using=request.using
-            )
-        request.say("Reading the result")
-        first = frame.take(rows + 1)
+            findings = without_payloads(frame.limit(rows) if job.is_large else frame)
+            run_id = save_findings(findings, job=job.name, parameters=parameters, using=request.using)
     finally:
         frame.unpersist()
     return JobOutcome(
         job=job.name,
         columns=frame.columns,
-        rows=[list(row) for row in first[:rows]],
+        rows=shown,
         has_more=len(first) > rows,
         notes=found.notes,
         problems=found.problems,

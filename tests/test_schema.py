@@ -131,7 +131,7 @@ def test_every_sql_file_is_run_by_a_migration():
 @pytest.mark.parametrize("path", sorted(SQL.glob("*.sql")), ids=lambda path: path.stem)
 def test_a_sql_file_makes_what_its_name_says_and_the_way_back_drops_it(path):
     made = re.findall(
-        r"^\s*CREATE (?:OR REPLACE )?(?!INDEX)(\w+) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
+        r"^\s*CREATE (?:OR REPLACE )?(?!INDEX|TRIGGER)(\w+) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE
     )
     operation = run_sql_file(path.stem)
     if path.stem == "hot_rows":  # settings of tables, which go with them

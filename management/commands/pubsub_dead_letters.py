@@ -18,6 +18,7 @@ from pubsub.management.arguments import LARGEST_ID, check_texts, moment, whole_n
 from pubsub.management.databases import check_database
 from pubsub.management.operator_command import system_user
 from pubsub.models import DeadLetter
+from pubsub.payloads.visible import visible
 
 STATES = [state.value for state in DeadLetter.State]
 
@@ -112,8 +113,11 @@ class Command(BaseCommand):
             return
         for it in found:
             self.stdout.write(
-                f"{it['id']:>8}  {it['state']:<9}  {it['group']}  {it['topic']}:{it['offset']}  {it['type'] or '–'}  "
-                f"{it['exception'].rpartition('.')[2]}  attempts {it['attempts']}  {it['failed_first']:.19}"
+                visible(
+                    f"{it['id']:>8}  {it['state']:<9}  {it['group']}  {it['topic']}:{it['offset']}  "
+                    f"{it['type'] or '–'}  {it['exception'].rpartition('.')[2]}  attempts {it['attempts']}  "
+                    f"{it['failed_first']:.19}"
+                )
             )
         if not found:
             self.stderr.write("No dead letters match.")
@@ -196,7 +200,8 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(summary))
         else:
             for it in rows:
-                self.stdout.write(f"{it['id']:>8}  {it['group']}  {it['topic']}:{it['offset']}  was {it['was']}")
+                row = f"{it['id']:>8}  {it['group']}  {it['topic']}:{it['offset']}  was {it['was']}"
+                self.stdout.write(visible(row))
             if events > len(rows):
                 self.stdout.write(f"          and {events - len(rows):,} more")
             for one in unchanged:

@@ -14,10 +14,12 @@ from django.db import DEFAULT_DB_ALIAS, DatabaseError, transaction
 
 from pubsub import publish_many
 from pubsub.conf import conf
+from pubsub.db.errors import sqlstate
 from pubsub.errors import BadLine, PubSubError
 from pubsub.management.arguments import whole_number
 from pubsub.management.databases import check_database
 from pubsub.management.json_lines import LineParser, lines
+from pubsub.payloads.visible import visible
 from pubsub.topics.names import check_name
 from pubsub.topics.registry import topic_id
 
@@ -145,8 +147,11 @@ class LinePublisher:
     """This line and all before it are done."""
     interrupted: int = 0
     """The signal that asked to stop."""
+    is_over: bool = False
+    """Nothing more is published, because a line was refused."""
     publishing: bool = False
-    batch: list[dict[str, Any]] = field(default_factory=list)
+    batch: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Events by the number of their line."""
     batch_bytes: int = 0
 
     def run(self, stream: BinaryIO) -> None:
@@ -156,7 +161,7 @@ class LinePublisher:
                 if line is None:
                     raise BadLine('it is longer than PUBSUB["max_payload_bytes"] allows.')
                 if not line.isspace():
-                    self.batch.append(self.parser.event(line))
+                    self.batch[number] = self.parser.event(line)
                     self.batch_bytes += len(line)
             except BadLine as error:
                 self.refuse(number, error)
@@ -164,27 +169,54 @@ class LinePublisher:
                     break
             if len(self.batch) >= self.batch_size or self.batch_bytes >= BATCH_BYTES:
                 self.publish(number)
+                if self.is_over:
+                    return
         self.publish(number)
 
-    def refuse(self, number: int, error: BadLine) -> None:
+    def refuse(self, number: int, error: object) -> None:
         self.erase_progress()
-        self.command.say(self.command.stderr, f"Line {number}: {error}")
+        self.command.say(self.command.stderr, visible(f"Line {number}: {error}"))
         self.refused += 1
 
     def publish(self, number: int) -> None:
-        """Publishes the batch, which ends at this line, in one transaction."""
+        """Publishes the batch, which ends at this line, in one transaction; line by line, if a row is refused."""
         self.publishing = True
-        if self.batch and not self.dry_run:
-            with transaction.atomic(using=self.using):
-                publish_many(self.topic, self.batch, using=self.using)
-        self.good += len(self.batch)
-        self.last_line = number
-        self.batch, self.batch_bytes = [], 0
+        if self.dry_run:
+            self.good += len(self.batch)
+        elif self.batch:
+            try:
+                self.publish_together(self.batch)
+            except DatabaseError as error:
+                if not is_about_a_row(error):
+                    raise
+                self.publish_one_by_one()
+        if not self.is_over:
+            self.last_line = number
+        self.batch, self.batch_bytes = {}, 0
         self.publishing = False
         if self.interrupted:
             raise KeyboardInterrupt
         if self.command.stderr.isatty():
             self.command.stderr.write(f"\r{self.good:,} events, {self.last_line:,} lines", ending="")
+
+    def publish_together(self, events: dict[int, dict[str, Any]]) -> None:
+        with transaction.atomic(using=self.using):
+            publish_many(self.topic, list(events.values()), using=self.using)
+        self.good += len(events)
+
+    def publish_one_by_one(self) -> None:
+        for number, event in self.batch.items():
+            try:
+                self.publish_together({number: event})
+            except DatabaseError as error:
+                if not is_about_a_row(error):
+                    raise
+                (said, *_) = str(error).splitlines()  # the others quote the row
+                self.refuse(number, f"the database refused it: {said}")
+                self.is_over = self.stop_on_error
+            self.last_line = number
+            if self.is_over:
+                return
 
     def erase_progress(self) -> None:
         if self.command.stderr.isatty():
@@ -192,6 +224,11 @@ class LinePublisher:
 
     def finishing_its_batch(self) -> "Signals":
         return Signals(self)
+
+
+def is_about_a_row(error: DatabaseError) -> bool:
+    """Whether a row was refused: by its type, by a constraint, or by a trigger of the site's."""
+    return (sqlstate(error) or "").startswith(("22", "23", "P0"))
 
 
 class Signals:

@@ -15,6 +15,7 @@ from pubsub.management.exits import MISUSED
 from pubsub.management.status_text import as_data, as_text
 from pubsub.management.tables import terminal_width
 from pubsub.monitoring.status import SystemStatus, status
+from pubsub.payloads.write import escaped
 
 CLEAR = "\033[H\033[2J"
 
@@ -73,7 +74,7 @@ class Command(BaseCommand):
         if (options["topic"] or options["group"]) and not (data["topics"] and (data["groups"] or not options["group"])):
             raise CommandError("There is no such topic, or no such group on it.", returncode=MISUSED)
         if options["format"] == "json":
-            text = json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False)
+            text = escaped(json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False))
         else:
             text = as_text(
                 now,

@@ -1,6 +1,5 @@
 """Follow a topic in the terminal."""
 
-import json
 import os
 import signal
 import threading
@@ -8,16 +7,18 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DEFAULT_DB_ALIAS
 
 from pubsub.conf import conf
 from pubsub.errors import PubSubError
+from pubsub.events import Event
 from pubsub.management.arguments import LARGEST_ID, check_texts, start, whole_number
 from pubsub.management.databases import check_database
 from pubsub.management.exits import MISUSED
 from pubsub.management.processes import from_a_signal
 from pubsub.management.tables import cut, terminal_width
+from pubsub.payloads.visible import visible, visible_facts, visible_json
+from pubsub.payloads.write import write_line
 from pubsub.streams.tail import Tail
 
 
@@ -61,6 +62,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--format", choices=["text", "json"], default="text", help="format of each event, one per line"
         )
+        parser.add_argument("--reveal", action="store_true", help="include what PUBSUB redacts")
         parser.add_argument("--database", default=DEFAULT_DB_ALIAS, help="the database with the outbox's tables")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -82,10 +84,14 @@ class Command(BaseCommand):
                 signal.signal(number, lambda *_: from_a_signal(tail.stop))
         shown = 0
         try:
-            for event in tail:
+            for event, to_group in tail:
                 if not shown:
                     self.report_gone(tail)
-                self.stdout.write(line(event, options["format"], terminal_width() if self.stdout.isatty() else 0))
+                if options["format"] == "json":
+                    self.stdout.write(visible_json(event, raw=options["reveal"], to_group=to_group))
+                else:
+                    width = terminal_width() if self.stdout.isatty() else 0
+                    self.stdout.write(line(event, to_group, width, reveal=options["reveal"]))
                 self.stdout.flush()
                 shown += 1
                 if shown == options["max_events"]:
@@ -106,18 +112,17 @@ class Command(BaseCommand):
             self.stderr.write(f"Offsets {first} to {last} are gone: retention has dropped them.", self.style.WARNING)
 
 
-def line(event: dict[str, Any], output: str, width: int) -> str:
+def line(event: Event, to_group: str | None, width: int, *, reveal: bool) -> str:
     """An event in one line; in a terminal it is not longer than the terminal is wide."""
-    if output == "json":
-        return json.dumps(event, cls=DjangoJSONEncoder, ensure_ascii=False)
-    who = event["key"] if event["key"] is not None else event["host_id"]
+    facts = visible_facts(event, raw=reveal)
+    who = event.key if event.key is not None else event.host_id
     parts = [
-        f"{event['offset']}/{event['partition']}",
-        event["created_at"][:19].replace("T", " "),
-        event["type"] or "–",
-        "–" if who is None else who,
-        f"→ {event['to_group']}" if event["to_group"] else "",
-        json.dumps(event["payload"], cls=DjangoJSONEncoder, ensure_ascii=False),
+        f"{event.offset}/{event.partition}",
+        facts["created_at"][:19].replace("T", " "),
+        visible(event.type) or "–",
+        "–" if who is None else visible(who),
+        f"→ {visible(to_group)}" if to_group else "",
+        write_line(facts["payload"], at_most=width or None),
     ]
     text = "  ".join(filter(None, parts))
     return cut(text, width) if width else text

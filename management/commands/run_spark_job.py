@@ -15,6 +15,7 @@ from pubsub.errors import PubSubError
 from pubsub.management.arguments import LARGEST_ID, moment, whole_number
 from pubsub.management.databases import check_database
 from pubsub.management.tables import cut, table, terminal_width
+from pubsub.payloads.write import escaped
 from pubsub.spark.jobs import JobRequest, SparkJob, jobs
 from pubsub.spark.progress import shown_progress
 from pubsub.spark.results import FILE_FORMATS, as_text, numeric_columns
@@ -48,7 +49,7 @@ class Command(BaseCommand):
         except PubSubError as error:
             raise CommandError(str(error), returncode=PROBLEMS) from error
         if options["format"] == "json":
-            self.stdout.write(json.dumps(_as_data(outcome), cls=DjangoJSONEncoder, ensure_ascii=False))
+            self.stdout.write(escaped(json.dumps(_as_data(outcome), cls=DjangoJSONEncoder, ensure_ascii=False)))
         else:
             self.show_outcome(outcome)
         if outcome.problems:

@@ -1,6 +1,5 @@
 """The log, searched by offset, time and content; one event with its delivery to each group."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,9 +20,8 @@ from pubsub.db.sql import load
 from pubsub.db.transactions import run_uncompiled
 from pubsub.models import DeadLetter, LogView, OutboxMessage, Topic
 from pubsub.monitoring.search import PAYLOAD_CHARACTERS, Conditions, FoundEvent, LogPage, offset_at, search
-from pubsub.payloads.decode import decode
-from pubsub.payloads.redact import REDACTED, Redactor
-from pubsub.payloads.write import write_json
+from pubsub.payloads.redact import Redactor
+from pubsub.payloads.write import write_json, write_line
 
 from .json_display import show_json
 from .page import Pages
@@ -306,12 +304,7 @@ def preview(found: FoundEvent) -> str:
     if found.payload_length > PAYLOAD_CHARACTERS:
         # Cut off, it is no JSON, and so cannot be redacted.
         return _("(%(n)s characters)") % {"n": f"{found.payload_length:,}"}
-    value = Redactor().json("payload", found.payload)
-    if value == decode(found.payload):
-        text = found.payload
-    else:
-        text = REDACTED if value == REDACTED else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= PREVIEW else text[: PREVIEW - 1] + "…"
+    return write_line(Redactor().json("payload", found.payload), at_most=PREVIEW)
 
 
 def _next(log_page: LogPage, after: int | None) -> int:

@@ -1,11 +1,11 @@
 """Values as the pages show them. What publishers send is hostile until escaped: HTML is made by format_html alone."""
 
-import json
 from typing import Any
 
-from django.core.serializers.json import DjangoJSONEncoder
 from django.utils.formats import number_format
 from django.utils.html import format_html
+
+from pubsub.payloads.write import write_json
 
 NOTHING = "–"
 
@@ -26,4 +26,4 @@ def pretty_json(value: Any) -> str:
     >>> pretty_json("<b>")
     '<pre class="pubsub-text" tabindex="0">&quot;&lt;b&gt;&quot;</pre>'
     """
-    return pre(json.dumps(value, cls=DjangoJSONEncoder, ensure_ascii=False, indent=2))
+    return pre(write_json(value))

@@ -187,7 +187,7 @@ class OverviewAdmin(Pages):
                 pass
             case "long-transaction" | "slot":
                 address, button = "#sessions", _("View open transactions")
-            case "sequencer" | "delayed" | "foreign":
+            case "sequencer" | "delayed" | "foreign" | "xids-to-come" | "default-segment":
                 address, button = "#sessions", _("View sequencer")
             case _:
                 here = (problem.topic, problem.group)

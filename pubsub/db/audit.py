@@ -8,6 +8,8 @@ from typing import Any
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connections
 
+from pubsub.payloads.visible import visible
+
 from .sql import load
 
 logger = logging.getLogger(__name__)
@@ -48,9 +50,9 @@ def record(
     logger.info(
         "%s by %s: %s%s",
         action,
-        actor,
+        visible(actor),
         " ← ".join(filter(None, (group, topic))) or "-",
-        f" ({reason})" if reason else "",
+        visible(f" ({reason})") if reason else "",
         extra={"action": action, "actor": actor, "topic": topic, "group": group},
     )
 

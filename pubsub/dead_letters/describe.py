@@ -8,8 +8,8 @@ from django.db.models import TextField
 from django.db.models.functions import Cast
 
 from pubsub.models import Attempt, DeadLetter
-from pubsub.payloads.decode import decode
 from pubsub.payloads.redact import Redactor
+from pubsub.payloads.visible import visible
 from pubsub.payloads.write import write_json
 
 JSON_COLUMNS = ("payload", "original_payload", "metadata")
@@ -52,11 +52,11 @@ class FullDescription:
         return "{" + ",\n".join(parts) + "}"
 
     def as_text(self) -> str:
-        lines = [f"{name + ':':<14}{value}" for name, value in self.facts.items() if name != "history"]
+        lines = [visible(f"{name + ':':<14}{value}") for name, value in self.facts.items() if name != "history"]
         for attempt in self.facts["history"]:
-            lines.append(f"attempt {attempt['attempt']} at {attempt['failed']}: {attempt['exception']}")
+            lines.append(visible(f"attempt {attempt['attempt']} at {attempt['failed']}: {attempt['exception']}"))
         lines += [f"{name}:\n{write_json(value)}" for name, value in self.documents.items() if value is not None]
-        return "\n".join([*lines, self.traceback.rstrip()]).rstrip()
+        return "\n".join([*lines, visible(self.traceback.rstrip(), lines=True)]).rstrip()
 
 
 def full_description(letter: DeadLetter, *, using: str, reveal: bool = False) -> FullDescription:
@@ -65,17 +65,12 @@ def full_description(letter: DeadLetter, *, using: str, reveal: bool = False) ->
     *texts, message, traceback = row.values_list(
         *(Cast(name, TextField()) for name in JSON_COLUMNS), "exception_message", "traceback"
     ).get()
-    redactor = Redactor()
+    redactor = Redactor(raw=reveal)
     documents = {
-        name: None
-        if text is None
-        else decode(text)
-        if reveal
-        else redactor.json("metadata" if name == "metadata" else "payload", text)
+        name: None if text is None else redactor.json("metadata" if name == "metadata" else "payload", text)
         for name, text in zip(JSON_COLUMNS, texts, strict=True)
     }
-    if not reveal:
-        message, traceback = redactor.text(message), redactor.text(traceback)
+    message, traceback = redactor.text(message), redactor.text(traceback)
     history = Attempt.objects.using(using).filter(
         letter__transaction_id=letter.transaction_id,
         letter__group_id=letter.group_id,

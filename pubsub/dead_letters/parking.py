@@ -12,6 +12,7 @@ from django.db import connections
 from pubsub.db.sql import load
 from pubsub.errors import NotHandled
 from pubsub.events import Entry
+from pubsub.payloads.visible import visible
 
 
 class Parked(NotHandled):
@@ -25,7 +26,7 @@ def unblocked(entries: Iterable[Entry], blocked: set[str]) -> Iterator[Entry]:
     """
     for entry in entries:
         if entry.is_mine and (entry.is_blocked or entry.ordering_key in blocked):
-            raise Parked(f'an earlier event of key "{entry.ordering_key}" has failed')
+            raise Parked(f'an earlier event of key "{visible(entry.ordering_key or "")}" has failed')
         yield entry
 
 

@@ -92,6 +92,12 @@ def texts_fit(name: str) -> models.CheckConstraint:
     return models.CheckConstraint(condition=LessThanOrEqual(texts, 2000), name=name)
 
 
+def times_fit(name: str, *columns: str) -> models.CheckConstraint:
+    first, behind_last = dt.datetime(1, 1, 2, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
+    bounds = {f"{column}__gte": first for column in columns} | {f"{column}__lt": behind_last for column in columns}
+    return models.CheckConstraint(condition=Q(**bounds), name=name)
+
+
 class Migration(OnPostgreSQL):
     initial = True
 
@@ -480,6 +486,8 @@ class Migration(OnPostgreSQL):
         ),
         # What publishers write.
         run_sql_file("transaction_id_v1"),
+        run_sql_file("refuse_xid_v1"),
+        run_sql_file("refuse_id_v1"),
         run_sql_file(
             "outbox_message_t",
             migrations.CreateModel(
@@ -511,7 +519,10 @@ class Migration(OnPostgreSQL):
                         ("publish_outboxmessage", "Can publish events by hand"),
                         ("view_payload_outboxmessage", "Can see the payload of events"),
                     ],
-                    "constraints": [texts_fit("outbox_message_t_texts_fit")],
+                    "constraints": [
+                        texts_fit("outbox_message_t_texts_fit"),
+                        times_fit("outbox_message_t_times_fit", "created_at"),
+                    ],
                     "indexes": [models.Index(fields=["xid"], name="outbox_message_t_xid")],
                 },
             ),
@@ -532,7 +543,10 @@ class Migration(OnPostgreSQL):
                 "db_table_comment": "Events that are not due yet",
                 "verbose_name": "delayed event",
                 "verbose_name_plural": "delayed events",
-                "constraints": [texts_fit("outbox_delayed_message_texts_fit")],
+                "constraints": [
+                    texts_fit("outbox_delayed_message_texts_fit"),
+                    times_fit("outbox_delayed_message_times_fit", "created_at", "deliver_at"),
+                ],
                 "indexes": [models.Index(fields=["deliver_at", "id"], name="outbox_delayed_message_due")],
             },
         ),

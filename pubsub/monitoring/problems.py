@@ -13,7 +13,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from .status import Blocker, GroupStatus, SystemStatus
+from .status import XIDS_LIMIT, Blocker, GroupStatus, SystemStatus
 
 STUCK, WARNING, NOTE = "stuck", "warning", "note"
 """It does not resolve itself; it may come to that; it was asked for."""
@@ -117,6 +117,27 @@ def _of_sequencer(status: SystemStatus) -> Iterator[Problem]:
             text=text % {"age": duration(waiting_s), "who": who},
             since=sequencer.waiting_since,
             pid=by.pid if by else sequencer.leader_pid,
+        )
+    if count := sequencer.xids_to_come:
+        yield Problem(
+            severity=WARNING,
+            code="xids-to-come",
+            text=ngettext(
+                "%(events)s waits for a transaction id that is still to come here, as copies from another server have.",
+                "%(events)s wait for transaction ids that are still to come here, as copies from another server have.",
+                count,
+            )
+            % {"events": _at_least(_events(count), count >= XIDS_LIMIT)},
+        )
+    if sequencer.overflowing:
+        yield Problem(
+            severity=WARNING,
+            code="default-segment",
+            text=_(
+                "%(tables)s: rows in the default segment, which retention cannot drop. run_cleanup makes a segment of "
+                "them, unless an id lies far ahead of the others: delete that row."
+            )
+            % {"tables": ", ".join(sequencer.overflowing)},
         )
     overdue_s = status.seconds_since(sequencer.overdue_since)
     if overdue_s > DELAYED_LATE_S:

@@ -8,7 +8,7 @@ A handful of statements, however many events there are: nothing is counted that 
 
 import datetime as dt
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,9 @@ OLD_TRANSACTION = dt.timedelta(seconds=30)
 
 LETTERS_LIMIT = 1001
 """How far the open dead letters of a group are counted."""
+
+XIDS_LIMIT = 1001
+"""How far events are counted whose transaction id is still to come."""
 
 NEWEST_MESSAGES = 50
 """How many messages the size of an event is averaged over."""
@@ -142,6 +145,10 @@ class SequencerStatus:
     """When the first delayed message was due that has not been moved to the log."""
     bytes: int
     """Of the log and its messages on disk, all topics together, indexes included."""
+    xids_to_come: int = 0
+    """Events whose transaction id this cluster has not reached, up to a limit: they wait for it."""
+    overflowing: Sequence[str] = ()
+    """Tables with rows in their default segment, where retention cannot drop them, beside ordinary segments."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +166,7 @@ class SystemStatus:
 
 def status(using: str) -> SystemStatus:
     """The status now, in five statements."""
-    sequencer = next(_rows(using, "status_sequencer", family=FAMILY))
+    sequencer = next(_rows(using, "status_sequencer", family=FAMILY, limit=XIDS_LIMIT))
     taken_at: dt.datetime = sequencer.pop("taken_at")
     sequencer["bytes"] = int(sequencer["bytes"] or 0)
     partitions = partitions_by_group(using, taken_at)

@@ -81,10 +81,12 @@ def _scalar(token: re.Match[str]) -> Any:
 
 
 def scalars(value: Any) -> set[Any]:
-    """All strings and numbers in a value, without the keys of objects; without recursion.
+    """All strings and numbers in a value, and the keys of objects that are data, not names; without recursion.
 
     >>> sorted(scalars({"a": [1, 2, {"b": 2}], "c": None, "d": True}))
     [1, 2]
+    >>> scalars({"zoe@example.org": None})
+    {'zoe@example.org'}
     """
     found: set[Any] = set()
     stack = [value]
@@ -92,6 +94,7 @@ def scalars(value: Any) -> set[Any]:
         value = stack.pop()
         if isinstance(value, dict):
             stack.extend(value.values())
+            found.update(key for key in value if not key.isidentifier())
         elif isinstance(value, list):
             stack.extend(value)
         elif value is not None and not isinstance(value, bool):

@@ -10,6 +10,8 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
 from django.utils.module_loading import import_string
@@ -26,6 +28,9 @@ REDACTED = "[redacted]"
 MOST_SEARCHED = 2000
 """At most this many hidden values are searched for in a text. If there are more, the whole text is hidden."""
 
+FRAME = re.compile(r'^[ |]*File "[^"\n]*", line \d+, in [^\n]*$', re.MULTILINE)
+"""A line of a traceback."""
+
 
 class Redactor:
     """Redacts one event: first its payload and metadata, then the texts that may quote them.
@@ -39,12 +44,18 @@ class Redactor:
     'ValueError: [redacted] has no mailbox'
     """
 
-    def __init__(self, *, everything: bool = False) -> None:
+    def __init__(self, *, everything: bool = False, raw: bool = False) -> None:
         self._everything = everything
-        """For users who may not see payloads: hide all values, in texts too."""
-        self._paths = [tuple(path.split(".")) for path in conf().redact_paths]
-        self._hook: Callable[[str, Any], Any] | None = import_string(conf().redact) if conf().redact else None
+        """For users who may not see payloads: hide all values, and of an exception show only where it was raised."""
+        self._paths = [] if raw else [tuple(path.split(".")) for path in conf().redact_paths]
+        self._hook: Callable[[str, Any], Any] | None = None
+        if conf().redact and not raw:
+            self._hook = import_string(conf().redact)
         self._taken_out: set[Any] = set()
+
+    @property
+    def shows_all(self) -> bool:
+        return not (self._everything or self._paths or self._hook)
 
     @property
     def took_something_out(self) -> bool:
@@ -56,7 +67,7 @@ class Redactor:
         if self._everything:
             self._taken_out |= scalars(value)
             return REDACTED
-        if not self._paths and self._hook is None:
+        if self.shows_all:
             return value
         before = scalars(value)
         for path in self._paths:
@@ -67,6 +78,9 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """What may be shown of an exception's message or traceback. Call it after :meth:`json`."""
+        if self._everything:
+            # A message may say anything in any words; where it was raised says nothing of the payload.
+            return "\n".join(FRAME.findall(text)) or REDACTED
         if len(self._taken_out) > MOST_SEARCHED:
             return REDACTED
         if pattern := _any_of(self._taken_out):
@@ -108,12 +122,21 @@ def _steps_after(path: tuple[str, ...], step: int, key: str) -> Iterable[int]:
     return (step + 1,) if path[step] in ("*", key) else ()
 
 
+def _spellings(value: Any) -> Iterable[str]:
+    """The ways in which a text may write a value: what jsonb has as 1234.50, Python writes as 1234.5."""
+    yield str(value)
+    if isinstance(value, Decimal | int):
+        with suppress(OverflowError):
+            yield repr(float(value))
+            yield f"{Decimal(value).normalize():f}"
+
+
 def _any_of(values: set[Any]) -> re.Pattern[str] | None:
     """A pattern that finds the values in a text, in every way that Python and JSON write them."""
     written: set[str] = set()
     for value in values:
-        plain = str(value)
-        written |= {plain, repr(plain)[1:-1], json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1]}
+        for plain in _spellings(value):
+            written |= {plain, repr(plain)[1:-1], json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1]}
     alternatives = [
         # A short value could be part of any word.
         re.escape(it) if len(it) > 5 else rf"(?<!\w){re.escape(it)}(?!\w)"

@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 
 from pubsub.conf import conf
 from pubsub.errors import InvalidEvent
+from pubsub.suggest import shown
 
 _encode = DjangoJSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
 
@@ -85,14 +86,15 @@ def _find_fault(path: str, value: Any, depth: int = 0) -> str | None:
         case dict():
             for key, item in value.items():
                 if not isinstance(key, str | int | float | bool | None):
-                    return _("%(path)s has a key of type %(type)s (%(key)r); keys must be strings.") % {
+                    return _("%(path)s has a key of type %(type)s (%(key)s); keys must be strings.") % {
                         "path": path,
                         "type": type(key).__name__,
-                        "key": key,
+                        "key": shown(key),
                     }
-                if _fault_of_text(path, str(key)):  # asked first: no text is made for a key without fault
-                    return _fault_of_text(_("a key of %(path)s") % {"path": path}, str(key))
-                if fault := _find_fault(f'{path}["{key}"]', item, depth + 1):
+                name = key if isinstance(key, str) else shown(key)
+                if _fault_of_text(path, name):  # asked first: no text is made for a key without fault
+                    return _fault_of_text(_("a key of %(path)s") % {"path": path}, name)
+                if fault := _find_fault(f'{path}["{name}"]', item, depth + 1):
                     return fault
             return None
         case list() | tuple():

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 
 from asgiref.sync import sync_to_async
 from django.apps import apps
-from django.db import connections, router, transaction
+from django.db import connections, models, router, transaction
 from django.utils.translation import gettext as _
 
 from pubsub.db.pipeline import ask
 from pubsub.db.transactions import is_in_transaction
 from pubsub.errors import InvalidEvent, NotInTransaction, WrongDatabase
-from pubsub.events import LONGEST_TEXT
+from pubsub.events import EARLIEST, LATEST, LONGEST_TEXT
 from pubsub.signals import Publishing, around_publishing
-from pubsub.suggest import hint
+from pubsub.suggest import hint, shown
 from pubsub.topics.registry import topic_to_publish_to
 
 from .dedup import first_of_key
@@ -50,8 +50,8 @@ COPIED_EVENTS, COPIED_CHARACTERS = 1000, 1024 * 1024
 LONGEST_DEDUP_KEY = 1000
 """In bytes, as an index holds them."""
 
-_NO_TEXT = (float, bytes, bool, dict, list, tuple, set)
-"""What is a mistake as a key or an id."""
+WIDEST_ZONE = dt.timedelta(hours=16)
+"""From here on PostgreSQL knows no time zone."""
 
 
 def publish(
@@ -267,19 +267,13 @@ def _checked(
     to_group: Any = None,
 ) -> _Checked:
     if not isinstance(type, str):
-        raise InvalidEvent(_("type must be a string such as 'order.created', not %(value)r.") % {"value": type})
+        raise InvalidEvent(_("type must be a string such as 'order.created', not %(value)s.") % {"value": shown(type)})
     if metadata is not None and not isinstance(metadata, dict):
         if not isinstance(metadata, Mapping):
-            raise InvalidEvent(_("metadata must be a mapping, not %(value)r.") % {"value": metadata})
+            raise InvalidEvent(_("metadata must be a mapping, not %(value)s.") % {"value": shown(metadata)})
         metadata = dict(metadata)
-    if deliver_at is not None and (not isinstance(deliver_at, dt.datetime) or deliver_at.tzinfo is None):
-        raise InvalidEvent(
-            _(
-                "deliver_at must be a datetime with a time zone, such as timezone.now() + timedelta(hours=1), "
-                "not %(value)r."
-            )
-            % {"value": deliver_at}
-        )
+    if deliver_at is not None:
+        _check_time(deliver_at)
     to_group = _text("to_group", to_group)
     if to_group == "":
         raise InvalidEvent(_("to_group must be the name of a group, not '': no group would get the event."))
@@ -300,11 +294,49 @@ def _text(field: str, value: Any, limit: int = LONGEST_TEXT) -> str | None:
     """Keys and ids are stored as text: in one system they are numbers, in another UUIDs."""
     if value is None:
         return None
-    if isinstance(value, _NO_TEXT):
+    match value:
+        case str():
+            return _short(field, str.__str__(value), limit)
+        case uuid.UUID():
+            return str(value)
+        case int() if not isinstance(value, bool):
+            try:
+                return _short(field, int.__repr__(value), limit)
+            except ValueError as error:  # Python writes no number of more than 4,300 digits
+                raise InvalidEvent(
+                    _("%(field)s is too long a number: %(error)s. Use a digest, such as its SHA-256.")
+                    % {"field": field, "error": error}
+                ) from error
+        case models.Model():
+            raise InvalidEvent(
+                _("%(field)s must be a string, a whole number or a UUID, not an object of %(model)s: give its id.")
+                % {"field": field, "model": type(value).__name__}
+            )
+    raise InvalidEvent(
+        _("%(field)s must be a string, a whole number or a UUID, not %(value)s.")
+        % {"field": field, "value": shown(value)}
+    )
+
+
+def _check_time(value: Any) -> None:
+    zone = value.utcoffset() if isinstance(value, dt.datetime) else None
+    if zone is None:
         raise InvalidEvent(
-            _("%(field)s must be a string, a whole number or a UUID, not %(value)r.") % {"field": field, "value": value}
+            _(
+                "deliver_at must be a datetime with a time zone, such as timezone.now() + timedelta(hours=1), "
+                "not %(value)s."
+            )
+            % {"value": shown(value)}
         )
-    return _short(field, str(value), limit)
+    if abs(zone) >= WIDEST_ZONE:
+        raise InvalidEvent(
+            _("deliver_at is %(value)s, whose time zone is %(zone)s from UTC; less than 16 hours are possible.")
+            % {"value": value.isoformat(), "zone": zone}
+        )
+    if not EARLIEST <= value < LATEST:
+        raise InvalidEvent(
+            _("deliver_at is %(value)s; it must lie in the years 1 to 9999.") % {"value": value.isoformat()}
+        )
 
 
 def _short(field: str, text: str, limit: int = LONGEST_TEXT) -> str:
@@ -388,7 +420,7 @@ def _check_options(event: Any) -> None:
         return  # nearly always, and the cheapest way to know
     if not isinstance(event, Mapping):
         raise InvalidEvent(
-            _("expected a mapping such as {'payload': …, 'type': …}, not %(event).200r.") % {"event": event}
+            _("expected a mapping such as {'payload': …, 'type': …}, not %(event)s.") % {"event": shown(event)}
         )
     if "payload" not in event:
         raise InvalidEvent(_("payload is missing."))

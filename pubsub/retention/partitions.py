@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 AHEAD = 3
 """Partitions kept ready beyond the one being filled."""
 
+OWN_ID = "outbox_message_t_own_id"
+"""The trigger by which the default segment refuses ids that have not been given out."""
+
 STEPS_AT_ONCE = 50
 """If more steps are needed, for example because a row was inserted with an arbitrary id, the next run continues."""
 
@@ -140,6 +143,7 @@ def _turn_default_into_partition(cursor: Any, table: PartitionedTable, lower: in
     cursor.execute(f"ALTER TABLE {table.default} RENAME TO {name}")
     cursor.execute(f"ALTER TABLE {table.name} ATTACH PARTITION {name} FOR VALUES FROM ({lower}) TO ({upper})")
     cursor.execute(f"ALTER TABLE {name} DROP CONSTRAINT bounds")
+    cursor.execute(f"DROP TRIGGER IF EXISTS {OWN_ID} ON {name}")
     cursor.execute("SELECT pubsub_add_default_segment_v1(%s)", [table.name])
     if not table.jump:
         return [name]

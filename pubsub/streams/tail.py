@@ -21,7 +21,8 @@ from pubsub.db.errors import may_not_write
 from pubsub.db.locks import follow
 from pubsub.db.sql import load
 from pubsub.errors import Refused
-from pubsub.events import Entry, columns_of
+from pubsub.events import Entry, Event, columns_of
+from pubsub.payloads.visible import readable
 from pubsub.sequencing.sequencer import sequence
 from pubsub.sequencing.wake import MOVED_CHANNEL
 from pubsub.topics.registry import topic_id
@@ -37,7 +38,7 @@ LOOK_UP_S = 0.2
 
 @dataclass(kw_only=True)
 class Tail:
-    """A topic's events from an offset on, as dictionaries.
+    """A topic's events from an offset on, each with the group that it is directed to, if it is.
 
     >>> list(Tail(topic="default", using="default", start="latest", follow=False))
     []
@@ -65,7 +66,7 @@ class Tail:
     def stop(self) -> None:
         self._stopping.set()
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[tuple[Event, str | None]]:
         number = topic_id(self.topic, self.using, make=False)
         self._number_what_is_new()
         self._begin(number)
@@ -112,7 +113,7 @@ class Tail:
             oldest, tip = cursor.fetchone() or (1, 0)
         return int(oldest), int(tip)
 
-    def _read(self, number: int) -> Iterator[dict[str, Any]]:
+    def _read(self, number: int) -> Iterator[tuple[Event, str | None]]:
         """All events up to the tip. The next offset moves with each event, so stopping in between loses none."""
         _, tip = self._ends(number)
         while self.next_offset <= tip and not self._stopping.is_set():
@@ -130,9 +131,9 @@ class Tail:
                 )
                 rows = cursor.fetchall()
             for partition_id, to_group, *columns in rows:
-                event = Entry(*columns).as_event(self.topic, partition_id)
+                event = readable(Entry(*columns), self.topic, partition_id)
                 self.next_offset = event.offset + 1
-                yield event.as_json() | {"to_group": to_group}
+                yield event, to_group
             self.next_offset = last + 1
 
     def _number_what_is_new(self) -> None:

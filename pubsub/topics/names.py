@@ -7,6 +7,7 @@ from django.db import connections
 from django.utils.translation import gettext as _
 
 from pubsub.errors import UnknownTopic
+from pubsub.suggest import shown
 
 DEFAULT_TOPIC = "default"
 DEFAULT_TOPIC_ID = 1
@@ -20,10 +21,10 @@ def check_name(name: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UnknownTopic(
             _(
-                "%(name)r cannot be the name of a topic: up to 200 letters, digits and the signs . _ : - are allowed, "
+                "%(name)s cannot be the name of a topic: up to 200 letters, digits and the signs . _ : - are allowed, "
                 'such as "orders.events".'
             )
-            % {"name": name}
+            % {"name": shown(name)}
         )
     return name
 

@@ -64,7 +64,7 @@ def topic_to_publish_to(name: str, using: str) -> int:
     SUBSCRIBED_FOR_S seconds after the last group has gone, at the latest, and publishes at once when there is one
     again. Topics without that policy are looked up every LOOK_AGAIN_S seconds.
     """
-    found = _open.get((using, name))
+    found = _open.get((using, name)) if isinstance(name, str) else None
     if found is not None and time.monotonic() < found[1]:
         return found[0]
     if not _can_be_asked_for(name):

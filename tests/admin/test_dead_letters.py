@@ -143,7 +143,8 @@ def test_without_the_permission_nothing_of_the_payload_is_shown(sign_in):
     for secret in ("4111", "Zoë", "4bf92f35"):
         assert secret not in html
     assert "Hidden: you have no permission" in html
-    assert f"card {REDACTED} of {REDACTED} was refused" in html
+    assert REDACTED in html
+    assert "was refused" not in html
     for name in ("payload", "metadata", "original_payload"):
         assert client.get(reverse("admin:pubsub_deadletter_json", args=[letter.pk, name])).status_code == 403
     edit = reverse("admin:pubsub_deadletter_edit", args=[letter.pk])

@@ -290,3 +290,29 @@ def _nodes(plan):
     yield plan
     for child in plan.get("Plans", []):
         yield from _nodes(child)
+
+
+ODD = {
+    "a number of 5,000 digits": f'{{"n": {"9" * 5000}}}',
+    "5,000 levels": "[" * 5000 + "]" * 5000,
+    "a number beyond a float's range": f'{{"n": {"1" * 400}.5}}',
+}
+
+
+@pytest.mark.parametrize("redact_paths", [[], ["n"]], ids=["open", "redacted"])
+@pytest.mark.parametrize("payload", ODD.values(), ids=ODD)
+def test_a_page_shows_what_python_cannot_hold(admin_client, topic, settings, payload, redact_paths):
+    settings.PUBSUB = {"redact_paths": redact_paths}
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO outbox_message_t (topic_id, payload) VALUES (%s, %s)", [topic.pk, payload])
+    fill(topic, 1)
+    for address in (
+        reverse(LIST),
+        reverse(EVENTS) + f"?topic={topic.pk}&after=0",
+        reverse(EVENT, args=[topic.pk, 1]),
+        reverse("admin:pubsub_outboxmessage_payload", args=[topic.pk, 1]),
+    ):
+        shown = admin_client.get(address)
+        assert shown.status_code == 200
+        assert ("11111" in shown.content.decode() or "99999" in shown.content.decode()) <= (not redact_paths)
+        assert len(shown.content) < 2_000_000

@@ -66,7 +66,7 @@ def kinds_of_problems():
 
 @pytest.mark.parametrize("code", kinds_of_problems())
 def test_every_kind_of_problem_leads_somewhere(sign_in, group, monkeypatch, code):
-    assert len(kinds_of_problems()) == 13
+    assert len(kinds_of_problems()) == 15
     DeadLetterFactory(topic=group.topic, group_id="mail")
     found = problems.Problem(severity="stuck", code=code, text="It is wrong.", topic="parcels", group="mail", offset=1)
     monkeypatch.setattr("pubsub.admin.overview.find_problems", lambda now: [found])

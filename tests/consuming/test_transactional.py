@@ -120,7 +120,7 @@ def test_an_event_that_cannot_be_decoded_only_fails_itself() -> None:
     handler = Recorder()
     worker = drain(declare(handler))
     assert handler.payloads == ["before", "before", "after"]  # the first time in the batch, then one by one
-    assert list(DeadLetter.objects.values_list("exception_class", flat=True)) == ["builtins.ValueError"]
+    assert list(DeadLetter.objects.values_list("exception_class", flat=True)) == ["pubsub.errors.UnreadableEvent"]
     assert worker.passed == 3
 
 

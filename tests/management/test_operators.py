@@ -20,6 +20,7 @@ from django.test import override_settings
 from django.utils import timezone
 
 from pubsub import publish
+from pubsub.db.audit import record
 from pubsub.management.operator_command import system_user
 from pubsub.management.processes import from_a_signal
 from pubsub.management.status_text import as_text
@@ -567,3 +568,63 @@ def test_nothing_is_written_and_no_group_is_made() -> None:
     fill(1)
     run("pubsub_tail", TOPIC, "--from=earliest", "--no-follow")
     assert not Subscription.objects.exists()
+
+
+# what is in events
+
+
+ODD = [f'{{"n": {"9" * 5000}}}', "[" * 5000 + "]" * 5000, f'{{"n": {"1" * 400}.5}}']
+
+
+def insert_odd(payload: str, key: str = "7") -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO outbox_message_t (topic_id, key, payload)"
+            " VALUES ((SELECT id FROM outbox_topics WHERE name = %s), %s, %s)",
+            [TOPIC, key, payload],
+        )
+
+
+def test_the_tail_goes_on_behind_what_python_cannot_hold() -> None:
+    make_topic(partitions=1)
+    fill(1)
+    for payload in ODD:
+        insert_odd(payload)
+    fill(1)
+    sequence("default")
+    shown = tailed("--from=1")
+    assert [event["offset"] for event in shown] == [1, 2, 3, 4, 5]
+    assert [list(event["payload"]) for event in shown[1:4]] == [["unreadable"]] * 3
+    text = run("pubsub_tail", TOPIC, "--no-follow", "--from=1")
+    assert text.count('{"unreadable": "Python cannot hold the JSON of this event: ') == 3
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_tail_shows_what_is_redacted_only_to_who_asks(settings: Any, form: str) -> None:
+    settings.PUBSUB = {**settings.PUBSUB, "redact_paths": ["card"]}
+    make_topic(partitions=1)
+    insert_odd('{"card": "4111-1111", "total": 3}')
+    sequence("default")
+    arguments = ("pubsub_tail", TOPIC, "--no-follow", "--from=1", f"--format={form}")
+    assert "[redacted]" in run(*arguments)
+    assert "4111" not in run(*arguments)
+    assert "4111-1111" in run(*arguments, "--reveal")
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_tail_writes_no_control_character_and_no_line_of_a_publisher_s(form: str) -> None:
+    make_topic(partitions=1)
+    insert_odd('{"name": "\\u001b[2J\\u009b2J\\u007f"}', key="7\x1b]0;owned\x07\n2/0  forged")
+    sequence("default")
+    (line,) = run("pubsub_tail", TOPIC, "--no-follow", "--from=1", f"--format={form}").splitlines()
+    assert line.isprintable()
+
+
+def test_a_reason_forges_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    make_topic()
+    with caplog.at_level("INFO", logger="pubsub.db.audit"):
+        record("pause", actor="olivia", using="default", topic=TOPIC, reason="quiet\n2030 INFO forged\x1b[2J")
+    (message,) = [
+        it.getMessage() for it in caplog.records if it.name == "pubsub.db.audit" and "quiet" in it.getMessage()
+    ]
+    assert message == f"pause by olivia: {TOPIC} (quiet\\n2030 INFO forged\\x1b[2J)"

@@ -167,3 +167,14 @@ def test_misuse_is_explained(arguments: list[str], error: str) -> None:
         call_command("pubsub_dead_letters", *arguments, stdout=out)
     assert error in str(raised.value)
     assert states() == [State.DEAD]
+
+
+def test_no_control_character_of_a_publisher_s_reaches_the_terminal() -> None:
+    hostile = "\x1b[2J\x9b2J\nforged\x7f"
+    letter = DeadLetterFactory(
+        payload={hostile: hostile}, type=hostile, key=hostile, exception_message=hostile, traceback=f"{hostile}\n"
+    )
+    for arguments in (("list",), ("show", letter.pk), ("show", letter.pk, "--format=json"), ("replay", letter.pk)):
+        told, _ = run(*arguments)
+        assert all(line.isprintable() for line in told.split("\n")), arguments
+    assert len(run("list")[0].splitlines()) == 1

@@ -256,12 +256,19 @@ def test_a_batch_size_that_cannot_be_is_refused(size: str) -> None:
 def test_a_line_that_the_database_refuses_is_reported_with_where_to_continue(publish: Publish) -> None:
     lines = [{"payload": n} for n in range(4)]
     with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE outbox_message_t ADD CONSTRAINT no_three CHECK (payload <> '3') NOT VALID")
+        cursor.execute(
+            "CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE EXCEPTION 'no room' USING ERRCODE = 'disk_full'; END $$"
+        )
+        cursor.execute(
+            "CREATE TRIGGER no_room AFTER INSERT ON outbox_message_t"
+            " FOR EACH ROW WHEN (NEW.payload = '3') EXECUTE FUNCTION no_room()"
+        )
     try:
         said = publish(*lines, batch_size=2, exit_code=1)
     finally:
         with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE outbox_message_t DROP CONSTRAINT no_three")
+            cursor.execute("DROP FUNCTION no_room() CASCADE")
     assert payloads() == [0, 1]
     assert said == "Published 2 events to imports.events, from 2 lines."
     assert publish.errors[0].startswith("The database refused line 3 or one after it: ")
@@ -358,3 +365,49 @@ def wait_for_messages(count: int) -> None:
             if cursor.fetchone()[0] >= count:
                 return
     raise AssertionError(f"there are not {count} messages after 30 s")
+
+
+@pytest.fixture
+def picky_database() -> Iterator[None]:
+    """A site's own constraint, of which this program knows nothing."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE outbox_message_t ADD CONSTRAINT picky CHECK (key <> 'bad')")
+        yield
+        cursor.execute("ALTER TABLE outbox_message_t DROP CONSTRAINT picky")
+
+
+def keyed(*keys: str) -> list[dict[str, Any]]:
+    return [{"payload": {"secret": key}, "key": key} for key in keys]
+
+
+@pytest.mark.usefixtures("picky_database")
+@pytest.mark.parametrize("batch_size", [1, 2, 1000])
+def test_a_line_that_the_database_refuses_costs_itself_alone(publish: Publish, batch_size: int) -> None:
+    said = publish(*keyed("a", "bad", "b", "bad", "c"), exit_code=1, batch_size=batch_size)
+    assert [message.key for message in OutboxMessage.objects.order_by("id")] == ["a", "b", "c"]
+    assert said == "Published 3 events to imports.events, from 5 lines. Refused 2."
+    assert [line.split(": ")[0] for line in publish.errors] == ["Line 2", "Line 4"]
+    assert 'violates check constraint "picky"' in publish.errors[0]
+    assert "secret" not in publish.err.getvalue()
+
+
+@pytest.mark.usefixtures("picky_database")
+def test_nothing_is_published_behind_a_line_that_the_database_refuses_if_so_asked(publish: Publish) -> None:
+    said = publish(*keyed("a", "bad", "b", "c"), exit_code=1, batch_size=2, stop_on_error=True)
+    assert payloads() == [{"secret": "a"}]
+    assert said == "Published 1 event to imports.events, from 2 lines. Refused 1."
+
+
+def test_a_time_zone_that_there_is_not_costs_its_own_line(publish: Publish) -> None:
+    publish({"payload": 1}, {"payload": 2, "deliver_at": "2099-01-01T00:00:00+17:00"}, {"payload": 3}, exit_code=1)
+    assert payloads() == [1, 3]
+    assert publish.errors == [
+        "Line 2: deliver_at is 2099-01-01T00:00:00+17:00, whose time zone is 17:00:00 from UTC; "
+        "less than 16 hours are possible."
+    ]
+
+
+def test_a_refused_line_writes_no_control_character(publish: Publish) -> None:
+    publish(b'{"payload": 1, "key": ["\x9b2J\x7f"]}'.replace(b"\x9b", "\x9b".encode()), exit_code=1)
+    (line,) = publish.errors
+    assert line.isprintable()

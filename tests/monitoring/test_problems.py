@@ -203,6 +203,19 @@ CASES = {
         "long-transaction",
         "gid-1 has been open",
     ),
+    "xids to come": (
+        {"xids_to_come": 2},
+        WARNING,
+        "xids-to-come",
+        "2 events wait for transaction ids that are still to come here",
+    ),
+    "many xids to come": ({"xids_to_come": 1001}, WARNING, "xids-to-come", "at least 1,001 events wait"),
+    "default segment": (
+        {"overflowing": ["outbox_message_t"]},
+        WARNING,
+        "default-segment",
+        "outbox_message_t: rows in the default segment, which retention cannot drop",
+    ),
     "slot": (
         {"blockers": (blocker(kind="slot", name="standby", age_s=None, since=None, bytes=3 * 1024**3),)},
         WARNING,

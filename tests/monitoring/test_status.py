@@ -12,7 +12,9 @@ from django.utils import timezone
 from pubsub import publish
 from pubsub.db.connections import dedicated_connection
 from pubsub.db.locks import LEADING
+from pubsub.management.remedies import remedy
 from pubsub.models import ConsumerOffset, OutboxMessage, Sample
+from pubsub.monitoring.problems import find_problems
 from pubsub.monitoring.samples import series, take_samples
 from pubsub.monitoring.status import LETTERS_LIMIT, status
 from pubsub.sequencing.sequencer import sequence
@@ -222,3 +224,27 @@ def test_it_takes_the_same_few_statements_however_much_there_is(django_assert_nu
         DeadLetterFactory(topic=subscription.topic, group_id=subscription.group_id)
     assert Sample.objects.exists()
     look()
+
+
+def test_rows_that_wait_for_their_xid_are_counted_and_what_is_typed_numbers_them():
+    publish_some(TopicFactory())
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE outbox_message_t SET xid = '1000000000000000'")
+    sequence("default")
+    (found,) = find_problems(now := status("default"))
+    assert (now.sequencer.xids_to_come, now.sequencer.waiting_since, found.code) == (3, None, "xids-to-come")
+    with connection.cursor() as cursor:
+        cursor.execute(remedy(found))
+    assert sequence("default").messages == 3
+    assert find_problems(status("default")) == []
+
+
+def test_rows_in_the_default_segment_are_reported():
+    assert status("default").sequencer.overflowing == []
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL pubsub.loading = 'on'")
+        cursor.execute("INSERT INTO outbox_message_t (id, payload) VALUES (1000000000000000, '1')")
+    sequence("default")
+    (found,) = find_problems(now := status("default"))
+    assert (now.sequencer.overflowing, found.code) == (["outbox_message_t"], "default-segment")
+    assert remedy(found) == "manage.py run_cleanup --once"

@@ -55,6 +55,15 @@ def test_texts_that_quote_hidden_values(settings: Any) -> None:
     assert shown.endswith("pin [redacted], line 1234, visible")
 
 
+def test_numbers_are_found_however_they_are_written_and_keys_that_are_data(settings: Any) -> None:
+    it = redactor(settings, "sums", "customers")
+    it.json(
+        "payload", '{"sums": [1234.50, 10000000000000000000000, 0.0000001, 70], "customers": {"zoe@example.org": {}}}'
+    )
+    shown = it.text("1234.50 1234.5 1e+22 10000000000000000000000 1e-07 0.0000001 70.0 70 KeyError: 'zoe@example.org'")
+    assert shown == " ".join([REDACTED] * 8) + f" KeyError: '{REDACTED}'"
+
+
 def test_a_text_that_cannot_be_searched_is_not_shown(settings: Any) -> None:
     it = redactor(settings, "**")
     it.json("payload", json.dumps(list(range(MOST_SEARCHED + 1))))
@@ -65,7 +74,7 @@ def test_users_who_may_not_see_payloads_see_nothing_of_them(settings: Any) -> No
     settings.PUBSUB = {}
     it = Redactor(everything=True)
     assert it.json("payload", '{"a": "hidden away"}') == REDACTED
-    assert it.text("cannot handle hidden away") == "cannot handle [redacted]"
+    assert it.text("cannot handle hidden away") == REDACTED
 
 
 def hook(field: str, value: Any) -> Any:

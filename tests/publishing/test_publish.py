@@ -3,14 +3,20 @@
 import asyncio
 import contextlib
 import datetime as dt
+import enum
+import http
+import re
 import threading
 import uuid
 from collections.abc import Awaitable, Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
+from django.core.serializers.base import DeserializedObject
 from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 from django.test import override_settings
 from django.utils import timezone
@@ -151,6 +157,26 @@ def test_a_payload_that_contains_itself_is_refused() -> None:
         ({"deliver_at": dt.datetime(2030, 1, 1)}, "^deliver_at must be"),
         ({"dedup_key": "\x00"}, "^dedup_key contains"),
         ({"dedup_key": "x" * 1001}, "^dedup_key has 1,001 bytes; at most 1,000 are allowed"),
+        ({"key": True}, "^key must be a string, a whole number or a UUID, not True"),
+        ({"key": Decimal("1")}, "^key must be a string"),
+        ({"key": dt.date(2030, 1, 1)}, "^key must be a string"),
+        ({"key": Topic(name="orders")}, "^key must be a string, .* not an object of Topic: give its id"),
+        ({"key": 10**5000}, "^key is too long a number: .* Use a digest"),
+        ({"key": [10**5000]}, "^key must be a string, a whole number or a UUID, not a value of type list"),
+        ({"type": 10**5000}, "^type must be a string .* not a value of type int"),
+        ({"metadata": 10**5000}, "^metadata must be a mapping, not a value of type int"),
+        ({"metadata": {"n": 10**5000}}, r'^metadata\["n"\] is a int'),
+        ({"metadata": {10**5000: 1}}, "^metadata"),
+        (
+            {"deliver_at": dt.datetime(2030, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=16)))},
+            "^deliver_at .* 16 hours",
+        ),
+        (
+            {"deliver_at": dt.datetime(2030, 1, 1, tzinfo=dt.timezone(-dt.timedelta(hours=20)))},
+            "^deliver_at .* 16 hours",
+        ),
+        ({"deliver_at": dt.datetime.max.replace(tzinfo=dt.UTC)}, "^deliver_at is 9999-12-31.* the years 1 to 9999"),
+        ({"deliver_at": dt.datetime.min.replace(tzinfo=dt.timezone(dt.timedelta(hours=9)))}, "^deliver_at is 0001"),
     ],
 )
 def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) -> None:
@@ -161,6 +187,94 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], message: str) 
     ):
         with transaction.atomic(), pytest.raises(InvalidEvent, match=message.replace("^", "")):
             attempt()
+    assert not OutboxMessage.objects.exists()
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+@pytest.mark.parametrize(
+    ("key", "stored"),
+    [
+        ("", ""),
+        (0, "0"),
+        (-(10**1998), f"-1{'0' * 1998}"),
+        (uuid.UUID(int=7), "00000000-0000-0000-0000-000000000007"),
+        (Colour.RED, "red"),
+        (http.HTTPStatus.OK, "200"),
+    ],
+)
+def test_a_key_is_the_text_of_a_string_a_whole_number_or_a_uuid(key: Any, stored: str) -> None:
+    with transaction.atomic():
+        publish("default", 1, key=key)
+    assert OutboxMessage.objects.get().key == stored
+
+
+@pytest.mark.parametrize("zone", [dt.timedelta(hours=15, minutes=59), -dt.timedelta(hours=15, minutes=59)])
+def test_a_time_that_is_not_refused_is_stored(zone: dt.timedelta) -> None:
+    for moment in (dt.datetime(1, 1, 3, tzinfo=dt.timezone(zone)), dt.datetime(9999, 12, 30, tzinfo=dt.timezone(zone))):
+        with transaction.atomic():
+            publish("default", 1, deliver_at=moment)
+    assert DelayedMessage.objects.count() == 2
+
+
+TIMES = ["infinity", "-infinity", "9999-12-31 00:00+00", "0001-01-01 23:59+00", "0044-03-15 00:00+00 BC"]
+
+
+@pytest.mark.parametrize("moment", TIMES)
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("outbox_message_t", "created_at"),
+        ("outbox_delayed_message", "created_at"),
+        ("outbox_delayed_message", "deliver_at"),
+    ],
+)
+def test_a_time_that_python_does_not_have_is_refused_in_plain_sql(table: str, column: str, moment: str) -> None:
+    columns = {"payload": "1", **({"deliver_at": "2030-01-01"} if "delayed" in table else {}), column: moment}
+    with (
+        connection.cursor() as cursor,
+        pytest.raises(IntegrityError, match=f'violates check constraint "{table}_times_fit"'),
+    ):
+        cursor.execute(
+            f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})",
+            list(columns.values()),
+        )
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "error"),
+    [
+        ("id", "1000000000000000", "id 1000000000000000 has not been given out"),
+        ("xid", "'3'", "xid must be the publishing transaction, .*, not 3"),
+        ("xid", "'1000000000000000'", "xid must be the publishing transaction, .*, not 1000000000000000"),
+    ],
+)
+def test_what_the_database_numbers_is_not_given_by_publishers(column: str, value: str, error: str) -> None:
+    with connection.cursor() as cursor, pytest.raises(DatabaseError, match=error):
+        cursor.execute(f"INSERT INTO outbox_message_t ({column}, payload) VALUES ({value}, '1')")
+
+
+def test_the_documented_statement_fails_where_the_topic_is_misspelt() -> None:
+    page = Path(__file__).parents[2] / "docs" / "publishing.md"
+    (statement,) = re.findall(r"```sql\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    with connection.cursor() as cursor:
+        with pytest.raises(IntegrityError, match='null value in column "topic_id"'):
+            cursor.execute(statement.replace("orders.events", "order.events"))
+        cursor.execute(statement)
+    assert OutboxMessage.objects.count() == 1
+
+
+@pytest.mark.parametrize(("column", "error"), [("xid", "xid must be"), ("id", "has not been given out")])
+def test_what_is_copied_brings_none_along_either(column: str, error: str) -> None:
+    with (
+        connection.cursor() as cursor,
+        pytest.raises(psycopg.errors.CheckViolation, match=error),
+        transaction.atomic(),
+        cursor.copy(f"COPY outbox_message_t ({column}, payload) FROM STDIN") as copy,
+    ):
+        copy.write_row(("1000000000000000", "1"))
     assert not OutboxMessage.objects.exists()
 
 
@@ -178,7 +292,24 @@ def test_a_value_that_no_dead_letter_could_hold_is_refused_in_plain_sql_too(tabl
             cursor.execute(insert, [1001])
 
 
-@pytest.mark.parametrize("name", ["", " ", "a\x00", "\ud800", "a b", "orders\n", "x" * 201, None, 7, b"default"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " ",
+        "a\x00",
+        "\ud800",
+        "a b",
+        "orders\n",
+        "x" * 201,
+        None,
+        7,
+        b"default",
+        ["a"],
+        {},
+        pytest.param(10**5000, id="long"),
+    ],
+)
 def test_an_invalid_topic_name_is_refused_and_spoils_nothing(name: Any) -> None:
     with transaction.atomic():
         for attempt in (
@@ -488,3 +619,13 @@ class TestAnotherDatabase:
             publish_many("default", [{"payload": 2}], using="other")
             assert not OutboxMessage.objects.using("default").exists()
         assert OutboxMessage.objects.count() == 2
+
+
+def test_a_fixture_brings_its_ids_and_xids_along() -> None:
+    given = OutboxMessage(id=10**15, xid="3", payload=1, topic_id=1, event_id=uuid.uuid4(), created_at=timezone.now())
+    with transaction.atomic():
+        DeserializedObject(given).save()
+    message = OutboxMessage.objects.get()
+    assert (message.id, message.xid) == (10**15, 3)
+    with connection.cursor() as cursor, pytest.raises(DatabaseError, match="xid must be"):
+        cursor.execute("INSERT INTO outbox_message_t (xid, payload) VALUES ('3', '1')")

@@ -231,6 +231,49 @@ def test_the_counters_of_partitions_are_right_after_a_resize(session: Session) -
     assert len(checked_log(session)) == 150
 
 
+def set_xid(session: Session, message: int, xid: int) -> None:
+    session.execute("UPDATE outbox_message_t SET xid = %s::text::xid8 WHERE id = %s", [xid, message])
+
+
+def present_xid(session: Session) -> int:
+    (xid,) = session.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone() or (0,)
+    return int(xid)
+
+
+def test_a_row_whose_xid_is_still_to_come_waits_for_it(session: Session, other: Session) -> None:
+    """As rows copied from another cluster may have. It is numbered once, when this cluster has come there."""
+    far = present_xid(session) + 1000
+    set_xid(session, insert(session, "copied"), far)
+    for name in ("one", "two"):
+        insert(other, name)
+        assert number(session).messages == 1
+        assert number(session).outcome == "idle"
+    while present_xid(session) <= far:
+        other.execute("SELECT pg_current_xact_id()")
+    assert number(session).messages == 1
+    assert number(session).outcome == "idle"
+    assert names(checked_log(session)) == ["one", "two", "copied"]
+    insert(other, "after")
+    assert number(session).messages == 1
+    assert number(session).outcome == "idle"
+
+
+def test_a_row_whose_xid_is_in_progress_waits_for_its_end(session: Session, other: Session) -> None:
+    """Its own transaction is over, the one that it names is not."""
+    message = insert(session, "copied")
+    other.execute("BEGIN")
+    (xid,) = other.execute("SELECT pg_current_xact_id()::text::bigint").fetchone() or (0,)
+    set_xid(session, message, xid)
+    insert(session, "one")
+    assert number(session).messages == 1
+    for _ in range(3):
+        assert number(session).outcome == "idle"
+    other.execute("COMMIT")
+    assert number(session).messages == 1
+    assert number(session).outcome == "idle"
+    assert names(checked_log(session)) == ["one", "copied"]
+
+
 def number_at_most(session: Session, most: int) -> int:
     (events,) = session.execute("SELECT events FROM pubsub_sequence_v1(%s)", [most]).fetchone() or (None,)
     assert events is not None
@@ -264,7 +307,7 @@ def test_no_piece_divides_a_transaction(session: Session, other: Session) -> Non
     ]
 
 
-def test_an_event_that_was_open_before_the_backlog_belongs_to_it(session: Session, other: Session) -> None:
+def test_an_event_that_was_open_before_the_backlog_is_numbered_within_it(session: Session, other: Session) -> None:
     """Its transaction has a number below those of the backlog, and was in progress at the last pass."""
     other.execute("BEGIN")
     insert(other, "open")
@@ -277,18 +320,6 @@ def test_an_event_that_was_open_before_the_backlog_belongs_to_it(session: Sessio
     insert(session, "behind it")
     assert [number_at_most(session, 2) for _ in range(4)] == [1, 2, 3, 1]
     assert names(checked_log(session)) == ["numbered", "0", "1", "2", "3", "open", "last of the open one", "behind it"]
-
-
-def test_an_xid_that_is_still_to_come_waits_for_its_time(session: Session) -> None:
-    """As rows have that were copied from another cluster. They must not be numbered again in each pass."""
-    session.execute(
-        "INSERT INTO outbox_message_t (xid, payload) VALUES"
-        ' ((pg_current_xact_id()::text::bigint + 1000)::text::xid8, \'{"n": "to come"}\')'
-    )
-    assert number(session).outcome == "idle"
-    insert(session, "one")
-    assert [number(session).messages for _ in range(3)] == [1, 0, 0]
-    assert names(checked_log(session)) == ["one"]
 
 
 @pytest.mark.parametrize("level", ["off", "local"])

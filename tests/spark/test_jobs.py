@@ -83,6 +83,22 @@ def test_results_go_to_files_and_to_the_admin(spark: SparkSession, tmp_path: Pat
     run("throughput", "--output", tmp_path / "csv", "--file-format", "csv", "--overwrite")
 
 
+def test_what_is_redacted_is_shown_by_no_job(spark: SparkSession, settings: Any, tmp_path: Path) -> None:
+    settings.PUBSUB = {"redact_paths": ["card"]}
+    make_topic()
+    publish_all("orders", [{"payload": {"card": "4111-1111", "total": 3}, "key": "k"}])
+    DeadLetterFactory(exception_message="4111-1111 was refused")
+    (row,) = run("snapshot", "--save", "--output", tmp_path / "now")["rows"]
+    assert json.loads(row["payload"]) == {"card": "[redacted]", "total": 3}
+    (row,) = run("dead_letters", "--save")["rows"]
+    assert row["for_example"] == "[redacted]"
+    # The page of findings asks for no permission to see payloads.
+    saved = {finding.job: finding.data for finding in Finding.objects.all()}
+    assert (saved["snapshot"]["payload"], saved["snapshot"]["key"]) == ("[redacted]", "k")
+    assert saved["dead_letters"]["for_example"] == "[redacted]"
+    assert "4111-1111" in (spark.read.parquet(str(tmp_path / "now")).first() or {})["payload"]  # files are for programs
+
+
 def test_the_admin_shows_the_columns_as_the_job_has_them(spark: SparkSession, admin_client: Any) -> None:
     make_topic()
     publish_all("orders", orders(30))

@@ -237,6 +237,8 @@ def test_the_projects_own_stream_needs_a_permission() -> None:
         await client.aforce_login(user)
         assert (await client.get("/events/")).status_code == 403
         await user.user_permissions.aadd(await Permission.objects.aget(codename="view_outboxmessage"))
+        assert (await client.get("/events/")).status_code == 403  # the admin would hide the payloads
+        await user.user_permissions.aadd(await Permission.objects.aget(codename="view_payload_outboxmessage"))
         response = await client.get("/events/", {"start": "earliest"})
         assert response.status_code == 200
         body = response.streaming_content

@@ -113,6 +113,16 @@ def test_large_bodies_are_compressed_and_signed_uncompressed(receiver: Receiver)
         assert json.loads(request.body)["data"] == {"text": "x" * size}
 
 
+@pytest.mark.parametrize("raw", [False, True])
+def test_what_is_redacted_is_sent_only_where_it_is_asked_for_raw(receiver: Receiver, settings: Any, raw: bool) -> None:
+    settings.PUBSUB = {"redact_paths": ["card", "trace"]}
+    handler(receiver, raw=raw)(event({"card": "4111", "total": 1.5}))
+    (request,) = receiver.requests
+    told = json.loads(request.body)
+    assert told["data"] == {"card": "4111" if raw else "[redacted]", "total": 1.5}
+    assert told["metadata"] == {"trace": "x" if raw else "[redacted]"}
+
+
 def test_secrets_are_replaced_without_a_gap(receiver: Receiver) -> None:
     old, new = generate_secret(), generate_secret()
     handler(receiver, secrets=(new, old))(event())

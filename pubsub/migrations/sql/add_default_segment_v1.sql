@@ -8,5 +8,9 @@ DECLARE
 BEGIN
     EXECUTE format('CREATE TABLE %s PARTITION OF %s DEFAULT', child, parent);
     PERFORM pubsub_complete_segment_v1(parent, child);
+    IF (SELECT relname FROM pg_class WHERE oid = parent) = 'outbox_message_t' THEN
+        EXECUTE format('CREATE TRIGGER outbox_message_t_own_id AFTER INSERT ON %s '
+                       'FOR EACH ROW EXECUTE FUNCTION pubsub_refuse_id_v1()', child);
+    END IF;
 END
 $$;

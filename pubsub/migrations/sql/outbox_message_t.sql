@@ -19,10 +19,18 @@ CREATE TABLE outbox_message_t (
     CONSTRAINT outbox_message_t_texts_fit CHECK (
         greatest(octet_length(type), octet_length(key), octet_length(host_id), octet_length(user_id),
                  octet_length(to_group)) <= 2000
+    ),
+    -- Python's years, in any zone.
+    CONSTRAINT outbox_message_t_times_fit CHECK (
+        created_at >= '0001-01-02 00:00:00+00' AND created_at < '9999-12-31 00:00:00+00'
     )
 ) PARTITION BY RANGE (id);
 
 CREATE INDEX outbox_message_t_xid ON outbox_message_t (xid);
+
+-- AFTER, so that COPY still stores many rows at once; the function is called for what it refuses alone.
+CREATE TRIGGER outbox_message_t_own_xid AFTER INSERT ON outbox_message_t
+FOR EACH ROW WHEN (NEW.xid <> pg_current_xact_id()) EXECUTE FUNCTION pubsub_refuse_xid_v1();
 
 COMMENT ON TABLE outbox_message_t IS 'Published events; insert-only, partitioned by id, retired by whole partitions';
 COMMENT ON COLUMN outbox_message_t.id IS 'Insertion order, not the log''s order';

@@ -60,11 +60,16 @@ BEGIN
 
     seen_xmax := pg_snapshot_xmax(state.seen);
     seen_xip := ARRAY(SELECT pg_snapshot_xip(state.seen));
-    -- An xid that is still to come was copied from another cluster, or forged: its row waits until then.
+    -- An xid that is still to come, or in progress, was copied from another cluster, or forged: its row waits for it.
     IF NOT EXISTS (
-           SELECT FROM outbox_message_t WHERE xid >= seen_xmax AND xid < pg_snapshot_xmax(pg_current_snapshot())
+           SELECT FROM outbox_message_t
+           WHERE xid >= seen_xmax AND xid < pg_snapshot_xmax(pg_current_snapshot())
+             AND pg_visible_in_snapshot(xid, pg_current_snapshot())
        )
-       AND (seen_xip = '{}' OR NOT EXISTS (SELECT FROM outbox_message_t WHERE xid = ANY (seen_xip)))
+       AND (seen_xip = '{}' OR NOT EXISTS (
+           SELECT FROM outbox_message_t
+           WHERE xid = ANY (seen_xip) AND pg_visible_in_snapshot(xid, pg_current_snapshot())
+       ))
     THEN
         outcome := 'idle';
         RETURN;
@@ -137,12 +142,18 @@ BEGIN
         END LOOP;
     END IF;
 
-    WITH fresh AS MATERIALIZED (
+    -- What is numbered is what the snapshot that is stored has seen, and no more.
+    WITH present AS MATERIALIZED (
+        SELECT pubsub_unfinished_v1(pg_current_snapshot()) AS seen
+    ), fresh AS MATERIALIZED (
         SELECT id, topic_id, xid, transaction_id, coalesce(key, host_id, transaction_id::text) AS key
-        FROM outbox_message_t WHERE xid >= from_xid AND xid < pg_snapshot_xmax(pg_current_snapshot())
+        FROM outbox_message_t
+        WHERE xid >= from_xid AND xid < (SELECT pg_snapshot_xmax(seen) FROM present)
+          AND pg_visible_in_snapshot(xid, (SELECT seen FROM present))
         UNION ALL
         SELECT id, topic_id, xid, transaction_id, coalesce(key, host_id, transaction_id::text)
-        FROM outbox_message_t WHERE xid = ANY (xids)
+        FROM outbox_message_t
+        WHERE xid = ANY (xids) AND pg_visible_in_snapshot(xid, (SELECT seen FROM present))
     ), dated AS (
         -- By a transaction's last event: if A committed before B was published, all ids of A are smaller than it.
         -- Delayed events are moved by a transaction of its own, and keep the publishers' transaction_ids.
@@ -175,7 +186,7 @@ BEGIN
     ), remembered AS (
         UPDATE log_sequencer
         SET seen = CASE
-                WHEN state.backlog IS NULL THEN pubsub_unfinished_v1(pg_current_snapshot())
+                WHEN state.backlog IS NULL THEN (SELECT seen FROM present)
                 WHEN waiting <= most THEN state.backlog
                 ELSE seen
             END,

@@ -7,6 +7,8 @@ SELECT CASE
     ELSE coalesce(
         (SELECT xid::text FROM outbox_message_t
          WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip(sequencer.seen))) ORDER BY xid LIMIT 1),
-        (SELECT xid::text FROM outbox_message_t WHERE xid >= pg_snapshot_xmax(sequencer.seen) ORDER BY xid LIMIT 1)
+        (SELECT xid::text FROM outbox_message_t
+         WHERE xid >= pg_snapshot_xmax(sequencer.seen) AND xid < pg_snapshot_xmax(pg_current_snapshot())
+         ORDER BY xid LIMIT 1)
     ) END
 FROM log_sequencer AS sequencer WHERE id = 1

@@ -34,6 +34,7 @@ def webhook(
     timeout_s: float = 10,
     allow_http: bool = False,
     allow_private: bool = False,
+    raw: bool = False,
     using: str = DEFAULT_DB_ALIAS,
     **options: Any,
 ) -> tuple[str, ...]:
@@ -52,6 +53,7 @@ def webhook(
     - ``timeout_s``: for the whole request, resolving the name included.
     - ``headers``: additional headers, such as an authorization.
     - ``allow_http``, ``allow_private``: for receivers that are not on the public internet.
+    - ``raw``: also send what ``PUBSUB["redact_paths"]`` and ``PUBSUB["redact"]`` take out.
     - ``options``: other options of :func:`pubsub.subscribe`, such as ``where``, ``start`` and ``on_failure``.
     """
     if not isinstance(group, str) or not group.strip():
@@ -70,6 +72,7 @@ def webhook(
             timeout_s=timeout_s,
             allow_http=allow_http,
             allow_private=allow_private,
+            raw=raw,
         )
         for name, url in groups.items()
     }
