@@ -89,6 +89,11 @@ class Entry(NamedTuple):
     def ordering_key(self) -> str | None:
         return self.key if self.key is not None else self.host_id
 
+    @property
+    def name(self) -> str:
+        """Which event it is, for people."""
+        return f"offset {self.offset} (type {self.type!r}, key {self.key!r}, event {self.id})"
+
     def as_event(self, topic: str, partition: int, group: str = "", attempt: int = 1) -> Event:
         """The only way in which an event is made of what is stored.
 

@@ -45,6 +45,8 @@ class WorkerContext:
     worker_id: str
     leases: LeaseRenewer
     deferred: Deferred = field(default_factory=Deferred)
+    rest_s: float = 1
+    """How long a partition rests in which the database has failed once."""
 
 
 class Mode(Protocol):
@@ -59,8 +61,9 @@ class Mode(Protocol):
         """Handles what there is to do in a partition, batch after batch. What fails through no fault of an event is
         raised."""
 
-    def broke_off(self, work: Work) -> None:
-        """Something has failed that is no event's fault: the next worker must not take it for a death."""
+    def broke_off(self, work: Work, error: Exception) -> None:
+        """Something has failed that is no event's fault, as far as is known: the next worker must not take it for a
+        death. Where it failed under a handler, that counts."""
 
 
 def go_through(

@@ -133,10 +133,10 @@ def report_failure(
     }
     what = "moved to the dead letters" if delay is None else f"to be tried again in {delay:g} s"
     logger.error(
-        "%s: %s failed at offset %d, attempt %d (%s); its transaction is %s",
+        "%s: %s failed at %s, attempt %d (%s); its transaction is %s",
         task,
         task.declared.handler_name,
-        first.offset,
+        first.name,
         attempt,
         type(error).__name__,
         what,
