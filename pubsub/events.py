@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 LONGEST_TEXT = 2000
-"""Bytes of a type, a key, an id or a group's name. Indexes hold them, those of the dead letters too: an index's row has
+"""Bytes of a type, a key or an id. Indexes hold them, those of the dead letters too: an index's row has
 to fit on a page with others."""
 
 COLUMNS = ("event_id", "type", "key", "payload", "metadata", "host_id", "user_id", "transaction_id", "created_at")
