@@ -21,6 +21,10 @@ from pubsub.subscriptions.task import PartitionTask
 from .entries import InHand
 from .session import lock_cursor
 
+Doomed = dict[Any, BaseException]
+"""Publisher's transactions that are not to be tried again, and why, until they are set aside: that has to wait where
+the database is away."""
+
 LONGEST_REST_S = 30
 """A partition in which the database has failed rests no longer than this."""
 
@@ -94,6 +98,16 @@ def bear(error: BaseException, task: PartitionTask, in_hand: InHand, began: floa
     )
     lost.__cause__ = error
     raise Interrupted(task, in_hand, times, began) from lost
+
+
+def interrupted_behind(error: Exception) -> Exception:
+    """What it is about: where the database is away, leaving the transaction fails, too, and with another error."""
+    behind: BaseException | None = error
+    while behind is not None:
+        if isinstance(behind, Interrupted):
+            return behind
+        behind = behind.__context__
+    return error
 
 
 def forget_failures(db: Any, task: PartitionTask, first: Entry | None, before: Failing | None) -> None:

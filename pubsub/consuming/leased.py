@@ -42,6 +42,7 @@ class Leased(ABC):
         self._deferred = context.deferred
         self._worker_id = context.worker_id
         self._rest_s = context.rest_s
+        self._doomed = context.doomed
 
     def start(self) -> None:
         self._leases.start()
@@ -53,6 +54,7 @@ class Leased(ABC):
         self._leases.wait_until_seen()
         retried = self.retry_due(task, allowance.batch_size, work.failing) if work.has_due else 0
         done = self.handle_batch(task, allowance.size, work.failing) if work.has_new else Outcome()
+        self._doomed.pop(task.key, None)
         yield replace(done, retried=retried)
 
     def broke_off(self, work: Work, error: Exception) -> None:
@@ -160,9 +162,15 @@ class Leased(ABC):
             entries = unblocked(together, blocked) if task.parks_keys else together
             handle(task, entries, at_once=at_once, attempt=attempt)
 
-        error = self.failure_of(lease, call)
+        doomed = self._doomed.setdefault(task.key, {})
+        error = doomed.get(together.transaction_id) or self.failure_of(lease, call)
         if error is not None:
-            failed = self.set_aside(lease, together, error, blocked)
+            doomed[together.transaction_id] = error
+            try:
+                failed = self.set_aside(lease, together, error, blocked)
+            except Error:
+                self.break_off(lease)
+                raise
             lease.last, lease.unacknowledged = together.last, 0
             return failed
         lease.last, lease.unacknowledged = together.last, lease.unacknowledged + together.count

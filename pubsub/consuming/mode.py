@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pubsub.events import Entry
-from pubsub.subscriptions.task import PartitionTask
+from pubsub.subscriptions.task import PartitionKey, PartitionTask
 
 from .crashes import Deferred
 from .entries import PublishedTogether, by_transaction
+from .failing import Doomed
 from .find_work import Work
 from .lease_renewer import LeaseRenewer
 
@@ -45,6 +46,7 @@ class WorkerContext:
     worker_id: str
     leases: LeaseRenewer
     deferred: Deferred = field(default_factory=Deferred)
+    doomed: dict[PartitionKey, Doomed] = field(default_factory=dict)
     rest_s: float = 1
     """How long a partition rests in which the database has failed once."""
 

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from django.db import connections, transaction
 
@@ -37,7 +37,7 @@ from pubsub.subscriptions.task import PartitionTask
 from .call import handle
 from .crashes import BELIEVED_S, Counted, CrashCounter, show_that_no_worker_died
 from .entries import Batch, InHand, PublishedTogether
-from .failing import Failing, Interrupted, bear, forget_failures
+from .failing import Doomed, Failing, Interrupted, bear, forget_failures
 from .find_work import Work
 from .mode import Allowance, Outcome, WorkerContext, go_through
 from .session import PartitionSession, lock_cursor
@@ -50,12 +50,8 @@ class HandlerFailed(Exception):
 
 
 class Spoiled(Exception):
-    """A handler has left nothing to go on in: neither a savepoint nor the transaction is there any more."""
-
-    def __init__(self, transaction_id: Any, error: BaseException) -> None:
-        super().__init__(str(error))
-        self.transaction_id = transaction_id
-        self.error = error
+    """A handler has left nothing to go on in: neither a savepoint nor the transaction is there any more. What it had in
+    hand is doomed."""
 
 
 class LostToAnother(Exception):
@@ -75,16 +71,18 @@ class Transactional:
         task = work.task
         if self._context.deferred.left:
             self._context.deferred.finish(task)
+        doomed = self._context.doomed.setdefault(task.key, {})
         retried = self.retry_due(task, allowance.batch_size, work.crashed, work.failing) if work.has_due else 0
         if not work.has_new:
             yield Outcome(retried=retried)
             return
         session = PartitionSession(task, allowance.batch_size, may_go_on=allowance.may_go_on)
         with session, self._crash_counter(work) as counter:
-            done = replace(handle_batch(session, allowance.size, counter, work.failing), retried=retried)
+            done = replace(handle_batch(session, allowance.size, counter, work.failing, doomed), retried=retried)
             while session.goes_on:
                 yield done
-                done = handle_batch(session, allowance.size, counter, work.failing)
+                done = handle_batch(session, allowance.size, counter, work.failing, doomed)
+        doomed.clear()
         yield done
 
     def broke_off(self, work: Work, error: Exception) -> None:
@@ -113,7 +111,7 @@ class Transactional:
                     if lock_cursor(db, task) is None:
                         return 0
                     counted = count_death(db, task, soonest_s=BELIEVED_S)
-            return _retry(task, at_once, counted, failing)
+            return _retry(task, at_once, counted, failing, self._context.doomed.setdefault(task.key, {}))
         except BaseException as error:
             if counted:
                 self._context.deferred.do(task, partial(uncount_death, task, counted.ids, counted.attempts + 1))
@@ -123,7 +121,11 @@ class Transactional:
 
 
 def handle_batch(
-    session: PartitionSession, size: int, counter: CrashCounter | None = None, failing: Failing | None = None
+    session: PartitionSession,
+    size: int,
+    counter: CrashCounter | None = None,
+    failing: Failing | None = None,
+    doomed: Doomed | None = None,
 ) -> Outcome:
     """Handles the next batch of a partition; nothing where another worker has it.
 
@@ -131,35 +133,43 @@ def handle_batch(
     by transaction, so that only those that fail are set aside. Where a worker seems to have died of an event, one
     transaction is handled, and the attempt is counted before; where the database has failed, one is handled, too.
     """
+    doomed = {} if doomed is None else doomed
     if counter:
-        return _handle_counted(session, size, counter, failing)
+        return _handle_counted(session, size, counter, failing, doomed)
     if failing and failing.is_ahead:
-        return _handle_isolated(session, size, failing)
+        return _handle_isolated(session, size, failing, doomed)
     task = session.task
     if not (task.parks_keys and has_open(task)):
         try:
             return _in_one_transaction(session, size, AllAtOnce(task=task, at_once=size))
         except HandlerFailed as failed:
             logger.debug("a batch of %s failed (%s); trying its transactions one by one", task, failed)
-    return _one_by_one(OneByOne(task=task, at_once=size), size)
+    return _one_by_one(OneByOne(task=task, at_once=size, doomed=doomed), size)
 
 
-def _handle_isolated(session: PartitionSession, size: int, failing: Failing) -> Outcome:
+def _handle_isolated(session: PartitionSession, size: int, failing: Failing, doomed: Doomed) -> Outcome:
     """Behind what the database has failed at, the next look goes on with whole batches."""
     session.goes_on = False
-    done = _one_by_one(OneByOne(task=session.task, at_once=size, failing=failing), 1)
+    done = _one_by_one(OneByOne(task=session.task, at_once=size, failing=failing, doomed=doomed), 1)
     if done.last and done.last.offset < failing.offset:
         session.may_follow(done.passed)
     return done
 
 
-def _handle_counted(session: PartitionSession, size: int, counter: CrashCounter, failing: Failing | None) -> Outcome:
+def _handle_counted(
+    session: PartitionSession, size: int, counter: CrashCounter, failing: Failing | None, doomed: Doomed
+) -> Outcome:
     session.goes_on = False
     counted = counter.count(size)
     if counted is None:
         return Outcome()
     one_by_one = OneByOne(
-        task=session.task, at_once=size, attempt=counted.attempt, poisoned=counted.poisoned, failing=failing
+        task=session.task,
+        at_once=size,
+        attempt=counted.attempt,
+        poisoned=counted.poisoned,
+        failing=failing,
+        doomed=doomed,
     )
     done = Outcome()
     try:
@@ -177,9 +187,8 @@ def _one_by_one(one_by_one: "OneByOne", size: int, counted: Counted | None = Non
         try:
             with PartitionSession(one_by_one.task, size) as session:
                 return _in_one_transaction(session, size, one_by_one, counted)
-        except Spoiled as spoiled:
-            # All is undone. What spoiled it is set aside the next time, without another call.
-            one_by_one.doomed[spoiled.transaction_id] = spoiled.error
+        except Spoiled:
+            continue  # all is undone; what spoiled it is set aside this time, without another call
 
 
 class Handling(Protocol):
@@ -247,8 +256,7 @@ class OneByOne:
     task: PartitionTask
     at_once: int
     attempt: int = 1
-    doomed: dict[Any, BaseException] = field(default_factory=dict)
-    """Transactions that are not to be tried, and why."""
+    doomed: Doomed = field(default_factory=dict)
     poisoned: BaseException | None = None
     """Why none is that has something for the group. Those before it are passed."""
     failing: Failing | None = None
@@ -263,7 +271,8 @@ class OneByOne:
     def judge(self, error: BaseException, given: InHand | None) -> None:
         if given and not isinstance(error, Interrupted | Spoiled) and not is_the_handlers(error, self.task.using):
             bear(error, self.task, given, self.began, self.failing)
-            raise Spoiled(given.last.transaction_id, error) from error
+            self.doomed[given.last.transaction_id] = error
+            raise Spoiled from error
 
     def _handle_or_set_aside(self, together: PublishedTogether, blocked: set[str]) -> int:
         """Returns how many events failed."""
@@ -284,11 +293,13 @@ class OneByOne:
                     raise
                 bear(error, task, together.given, self.began, self.failing)
             if connection.needs_rollback or connection.closed_in_transaction:
-                raise Spoiled(together.transaction_id, error) from error
+                self.doomed[together.transaction_id] = error
+                raise Spoiled from error
             done = set_aside(task, *together.ends, error, attempts=self.attempt)
             blocked.update(done.keys)
-            with connection.cursor() as db:
-                forget_failures(db, task, together.first, self.failing)
+            if self.failing:
+                with connection.cursor() as db:
+                    forget_failures(db, task, together.first, self.failing)
             return done.count
         return 0
 
@@ -307,10 +318,10 @@ def _handle_in_savepoint(task: PartitionTask, entries: Iterable[Entry], at_once:
         db.execute(load("consuming/still_reachable"), task.parameters)
 
 
-def _retry(task: PartitionTask, at_once: int, counted: Letters | None, failing: Failing | None) -> int:
+def _retry(task: PartitionTask, at_once: int, counted: Letters | None, failing: Failing | None, doomed: Doomed) -> int:
     """Tries what has been counted already, or what is due. Returns how many events were tried."""
     using, began = task.using, time.monotonic()
-    letters, attempt = Letters(task, []), 0
+    letters, attempt, key = Letters(task, []), 0, None
     try:
         with transaction.atomic(using=using), connections[using].cursor() as db:
             if lock_cursor(db, task):
@@ -320,27 +331,33 @@ def _retry(task: PartitionTask, at_once: int, counted: Letters | None, failing: 
                     raise LostToAnother
                 return 0
             attempt = letters.attempts + (counted is None)
-            together = PublishedTogether(None, iter(letters))
+            key, together = ("letters", letters.ids[0]), PublishedTogether(None, iter(letters))
             try:
                 with refusing_to_end(using), transaction.atomic(using=using):
+                    if key in doomed:
+                        raise doomed[key]
                     _handle_in_savepoint(task, together, at_once, attempt)
             except BaseException as error:
                 check_still_in_transaction(using, because=error)
-                if not is_the_handlers(error, using):
+                if key not in doomed and not is_the_handlers(error, using):
                     if together.given is None:
                         raise
                     bear(error, task, together.given, began, failing)
+                    doomed[key] = error
                     if was_lost(using):
-                        raise Spoiled(None, error) from error
+                        raise Spoiled from error
                 failed_again(db, task, letters, error, attempt)
             else:
                 resolve(db, task, letters, attempt)
-            forget_failures(db, task, together.first, failing)
+            if failing:
+                forget_failures(db, task, letters.ends[0], failing)
             make_hooks_robust(connections[using])
     except (HandlerEndedTransaction, Spoiled) as ended:
-        why = ended.error if isinstance(ended, Spoiled) else ended
+        why = doomed[key] if isinstance(ended, Spoiled) else ended
         with transaction.atomic(using=using), connections[using].cursor() as db:
             if again := lock_letters(db, task, letters.ids):
                 failed_again(db, task, again, why, attempt)
-                forget_failures(db, task, again.ends[0], failing)
+                if failing:
+                    forget_failures(db, task, again.ends[0], failing)
+    doomed.pop(key, None)
     return len(letters)

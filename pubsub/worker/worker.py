@@ -15,7 +15,7 @@ from typing import Any
 from django.db import connections
 
 from pubsub.conf import conf
-from pubsub.consuming.failing import LONGEST_REST_S, Interrupted
+from pubsub.consuming.failing import LONGEST_REST_S, Interrupted, interrupted_behind
 from pubsub.consuming.find_work import Work, WorkFinder
 from pubsub.consuming.lease_renewer import LeaseRenewer
 from pubsub.consuming.mode import Allowance, Mode, Outcome, WorkerContext
@@ -299,7 +299,8 @@ class Worker:
                     if self._stopping.is_set():
                         break
                     begun = time.monotonic()
-        except Exception as error:
+        except Exception as raised:
+            error = interrupted_behind(raised)
             rest_s = self._in_hand.rest(task.key, self.wait_period_s)
             if self.drain and not is_transient(error):
                 raise

@@ -361,6 +361,7 @@ def lazy(event: Any) -> Any:
     ("options", "message"),
     [
         ({"group": " "}, "group must be a name"),
+        ({"group": "ü" * 101}, "group must be a name of at most 200 bytes, not '.*'… of 202"),
         ({"start": "newest"}, "an offset of at least 1, not 'newest'"),
         ({"retry": ("1",)}, "retry must be a list of seconds"),
         ({"retry": (-1,)}, "retry must be a list of seconds"),
