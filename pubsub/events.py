@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 LONGEST_TEXT = 2000
-"""Bytes of a type, a key, an id or a group's name. Indexes hold them, those of the dead letters too: an index's row has
+"""Bytes of a type, a key or an id. Indexes hold them, those of the dead letters too: an index's row has
 to fit on a page with others."""
 
 COLUMNS = ("event_id", "type", "key", "payload", "metadata", "host_id", "user_id", "transaction_id", "created_at")
@@ -88,6 +88,11 @@ class Entry(NamedTuple):
     @property
     def ordering_key(self) -> str | None:
         return self.key if self.key is not None else self.host_id
+
+    @property
+    def name(self) -> str:
+        """Which event it is, for people."""
+        return f"offset {self.offset} (type {self.type!r}, key {self.key!r}, event {self.id})"
 
     def as_event(self, topic: str, partition: int, group: str = "", attempt: int = 1) -> Event:
         """The only way in which an event is made of what is stored.
