@@ -23,7 +23,7 @@ from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
 from .call import handle
-from .crashes import BELIEVED_S
+from .crashes import BELIEVED_S, forget_connection
 from .entries import PublishedTogether
 from .failing import Failing, Interrupted, bear, forget_failures
 from .find_work import Work
@@ -209,7 +209,9 @@ class Leased(ABC):
         try:
             self.acknowledge(lease)
         except LeaseLost:
-            raise
+            # Unless temporary tables of a handler's have only hidden it from this connection.
+            forget_connection(lease.task)
+            self.acknowledge(lease)
         except Exception:
             logger.debug("%s: acknowledging on another connection", lease.task, exc_info=True)
             self.acknowledge_late(lease)

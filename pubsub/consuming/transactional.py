@@ -316,6 +316,8 @@ def _handle_in_savepoint(task: PartitionTask, entries: Iterable[Entry], at_once:
     # Nor may a handler have set something for the rest of the transaction, such as another search_path.
     with connections[task.using].cursor() as db:
         db.execute(load("consuming/still_reachable"), task.parameters)
+        if db.fetchone() is None:
+            raise HandlerEndedTransaction("The handler has made a table that hides consumer_offsets from the worker.")
 
 
 def _retry(task: PartitionTask, at_once: int, counted: Letters | None, failing: Failing | None, doomed: Doomed) -> int:

@@ -82,6 +82,19 @@ def slow(event: Event) -> None:
     tell("continues", json.dumps(event.payload))
 
 
+def forking(event: Event) -> None:
+    """Its child comes back from the handler as well, or leaves it in another way."""
+    if event.payload == "forks":
+        if child := os.fork():
+            os.waitpid(child, 0)
+        elif settings["way"] == "raises":
+            raise ValueError("in the child")
+        else:
+            return sys.exit(0) if settings["way"] == "exits" else None
+    note(event)
+    say(event)
+
+
 def asking(event: Event) -> None:
     """Says when it begins, and asks the database when it gets a line."""
     tell("begins", json.dumps(event.payload), event.attempt)
@@ -107,9 +120,8 @@ def collecting(event: Event) -> None:
     tell("walked", len(gc.get_objects()), gc.get_freeze_count())
 
 
-handlers: dict[str, Callable[[Event], Any]] = {
-    each.__name__: each for each in (plain, fatal, hanging, hungry, slow, asking, killing, counting, collecting)
-}
+HANDLERS = (plain, fatal, hanging, hungry, slow, forking, asking, killing, counting, collecting)
+handlers: dict[str, Callable[[Event], Any]] = {each.__name__: each for each in HANDLERS}
 retry = settings.get("retry", [])
 subscribe(
     settings.get("topic", "work"),
