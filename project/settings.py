@@ -115,6 +115,8 @@ PUBSUB_TYPES: dict[str, Callable[[str], Any]] = {
     "topics": json.loads,
     "partitions": int,
     "tracing": json.loads,
+    "transient_attempts": int,
+    "transient_s": int,
     "unknown_topic": str,
     "wait_period_ms": int,
 }

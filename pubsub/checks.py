@@ -179,10 +179,25 @@ def check_database(*, databases: Sequence[str] | None = None, **kwargs: Any) -> 
                 )
             )
         if router.allow_migrate(alias, "pubsub", model_name="outboxmessage"):
+            found += _check_encoding(alias)
             found += _check_listening(alias)
             found += _check_schemas(alias)
             found += _check_handlers(alias)
     return found
+
+
+def _check_encoding(alias: str) -> list[CheckMessage]:
+    encoding = connections[alias].connection.info.parameter_status("server_encoding")
+    if encoding == "UTF8":
+        return []
+    return [
+        Error(
+            f'Database "{alias}" must be encoded in UTF8, not in {encoding}: JSON and texts have characters that it '
+            "cannot store.",
+            hint="Make a new database: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0.",
+            id="pubsub.E006",
+        )
+    ]
 
 
 def _check_listening(alias: str) -> list[CheckMessage]:

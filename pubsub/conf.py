@@ -70,6 +70,13 @@ class Settings:
     lease_s: int = 30
     """Seconds of silence after which a worker's lease is taken over, where handlers run outside transactions."""
 
+    transient_attempts: int = 5
+    """Attempts at a publisher's transaction that may fail in a row by the worker's own database, such as by a deadlock
+    or a lost connection; the last of them is the handler's failure. They are some 15 seconds apart, all in all."""
+
+    transient_s: int = 300
+    """Seconds that those attempts may take altogether, from the second one on."""
+
     max_streams: int = 500
     """Streams of server-sent events that one process serves at a time; more are refused."""
 

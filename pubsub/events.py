@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pubsub.errors import UnreadableEvent
 
 LONGEST_TEXT = 2000
-"""Bytes of a type, a key, an id or a group's name. Indexes hold them, those of the dead letters too: an index's row has
+"""Bytes of a type, a key or an id. Indexes hold them, those of the dead letters too: an index's row has
 to fit on a page with others."""
 
 EARLIEST, LATEST = dt.datetime(1, 1, 2, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
@@ -119,6 +119,11 @@ class Entry(NamedTuple):
     @property
     def ordering_key(self) -> str | None:
         return self.key if self.key is not None else self.host_id
+
+    @property
+    def name(self) -> str:
+        """Which event it is, for people."""
+        return f"offset {self.offset} (type {self.type!r}, key {self.key!r}, event {self.id})"
 
     def as_event(self, topic: str, partition: int, group: str = "", attempt: int = 1) -> Event:
         """The only way in which an event is made of what is stored; raises UnreadableEvent if Python cannot hold it.

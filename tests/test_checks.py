@@ -30,6 +30,7 @@ from pubsub.checks import (
 from pubsub.errors import WrongDatabase
 from pubsub.subscriptions.declare import Registry
 from tests.handlers import Recorder, declare
+from tests.sessions import Session, connected_to
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -78,6 +79,17 @@ def test_a_server_that_is_too_old_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     (message,) = check_database(databases=["default"])
     assert (message.id, message.level) == ("pubsub.E003", checks.ERROR)
     assert message.msg == (f'PostgreSQL 15 or newer is needed; database "default" runs version {running // 10000}.')
+
+
+def test_a_database_in_another_encoding_is_an_error(session: Session) -> None:
+    session.execute("CREATE DATABASE pubsub_in_latin1 ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    try:
+        with connected_to(NAME="pubsub_in_latin1"):
+            (message,) = check_database(databases=["default"])
+    finally:
+        session.execute("DROP DATABASE pubsub_in_latin1 WITH (FORCE)")
+    assert (message.id, message.level) == ("pubsub.E006", checks.ERROR)
+    assert message.msg.startswith('Database "default" must be encoded in UTF8, not in LATIN1')
 
 
 def test_without_a_database_nothing_is_queried() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from django.db import connections, transaction
 
+from pubsub.db.errors import is_the_handlers
 from pubsub.dead_letters.set_aside import has_open, set_aside
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
@@ -18,8 +19,9 @@ from pubsub.subscriptions.task import PartitionTask
 from .call import handle
 from .crashes import died, most_attempts
 from .entries import Batch, EntryReader, PublishedTogether
+from .failing import forget_failures
 from .lease import HeldLease, OtherLease, attempt_after, forget_lease
-from .leased import Leased, handler_failed
+from .leased import Leased
 from .mode import Outcome, go_through
 from .session import Cursor
 
@@ -59,7 +61,7 @@ class AtLeastOnce(Leased):
         entries = lease.all_entries()
         if lease.attempt > most_attempts(task):
             return self._set_poisoned_aside(lease, entries)
-        if task.declared.batch and not lease.taken_over:
+        if task.declared.batch and not lease.taken_over and not lease.failing:
             batch = Batch(entries, size)
             error = self.failure_of(lease, lambda: handle(task, batch, at_once=size, attempt=lease.attempt))
             if error is None:
@@ -71,13 +73,14 @@ class AtLeastOnce(Leased):
         return self.handle_one_by_one(lease, entries, size)
 
     def is_failure(self, error: BaseException, task: PartitionTask) -> bool:
-        return handler_failed(error, task)
+        return is_the_handlers(error, task.using)
 
     def set_aside(self, lease: HeldLease, together: PublishedTogether, error: BaseException, blocked: set[str]) -> int:
         """In the transaction that passes it, with what was handled before it, if the lease still holds."""
         task = lease.task
         with transaction.atomic(using=task.using), connections[task.using].cursor() as db:
             first, last = together.ends
+            forget_failures(db, task, first, lease.failing)
             done = set_aside(task, first, last, error, attempts=lease.attempt)
             blocked.update(done.keys)
             lease.move(db, last, lease.unacknowledged + together.count, keep=True)

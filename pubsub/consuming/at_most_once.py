@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db import connections, transaction
 
+from pubsub.db.errors import is_ctrl_c
 from pubsub.db.sql import load
 from pubsub.dead_letters.set_aside import has_open, set_aside, set_range_aside
 from pubsub.errors import WorkerDied
@@ -18,7 +19,7 @@ from pubsub.subscriptions.task import PartitionTask
 from .call import handle
 from .entries import Batch, EntryReader, PublishedTogether
 from .lease import HeldLease, OtherLease, forget_lease
-from .leased import Leased, handler_failed
+from .leased import Leased
 from .mode import Outcome
 from .session import Cursor
 
@@ -61,7 +62,7 @@ class AtMostOnce(Leased):
         return Outcome(passed=batch.passed, last=batch.last)
 
     def is_failure(self, error: BaseException, task: PartitionTask) -> bool:
-        return isinstance(error, Exception) or handler_failed(error, task)
+        return not is_ctrl_c(error)
 
     def set_aside(self, lease: HeldLease, together: PublishedTogether, error: BaseException, blocked: set[str]) -> int:
         task = lease.task

@@ -70,7 +70,7 @@ class Deferred:
     """What is left to do where an attempt was broken off while the database was away, by partition."""
 
     def __init__(self) -> None:
-        self.left: dict[PartitionKey, Callable[[], None]] = {}
+        self.left: dict[PartitionKey, list[Callable[[], None]]] = {}
 
     def do(self, task: PartitionTask, action: Callable[[], None]) -> None:
         """Does it on a connection that no handler and no failure has touched; if the database is away, before this
@@ -80,16 +80,18 @@ class Deferred:
             action()
         except Error as error:
             logger.warning("%s: %s; what is left is done when the database is back", task, error, extra=task.facts)
-            self.left[task.key] = action
+            self.left.setdefault(task.key, []).append(action)
 
     def finish(self, task: PartitionTask) -> None:
-        """Does what is left to do in a partition, or raises what keeps it from being done."""
-        if action := self.left.pop(task.key, None):
+        """Does what is left to do in a partition, in order, or raises what keeps it from being done."""
+        actions = self.left.pop(task.key, [])
+        while actions:
             try:
-                action()
+                actions[0]()
             except Error:
-                self.left[task.key] = action
+                self.left[task.key] = actions
                 raise
+            del actions[0]
 
 
 class CrashCounter:

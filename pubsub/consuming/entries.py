@@ -2,8 +2,9 @@
 
 import bisect
 import itertools
+import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from django.db import connections
 
@@ -180,6 +181,14 @@ def _position_of(entry: Entry) -> int:
     return entry.position
 
 
+class InHand(NamedTuple):
+    """What a handler was given last."""
+
+    first: Entry
+    """Where its publisher's transaction begins."""
+    last: Entry
+
+
 class Batch:
     """The entries of a batch: as many as are wanted, and then on to the end of the publisher's transaction."""
 
@@ -191,6 +200,10 @@ class Batch:
         self.last: Entry | None = None
         self.entries: Iterable[Entry] = self
         """The same, as fast to go through as can be."""
+        self._in_hand: Sequence[Entry] = ()
+        """All of them, if they need not be read."""
+        self._begins_with: Entry | None = None
+        """The first of the transaction that was given last."""
 
     @classmethod
     def read(cls, reader: EntryReader, size: int) -> Self:
@@ -199,7 +212,7 @@ class Batch:
         if in_hand is None:
             return cls(reader, size)
         batch = cls((), size)
-        batch.entries = in_hand
+        batch.entries, batch._in_hand = iter(in_hand), in_hand
         batch.passed = batch.mine = len(in_hand)
         batch.last = in_hand[-1]
         return batch
@@ -213,10 +226,24 @@ class Batch:
         if enough and self.last and entry.transaction_id != self.last.transaction_id:
             self._entries = iter(())
             raise StopIteration
+        if self.last is None or entry.transaction_id != self.last.transaction_id:
+            self._begins_with = entry
         self.last = entry
         self.passed += 1
         self.mine += entry.is_mine
         return entry
+
+    @property
+    def given(self) -> "InHand | None":
+        """What was given last, if anything was."""
+        if not self._in_hand:
+            return InHand(self._begins_with, self.last) if self._begins_with and self.last else None
+        given = self._in_hand[: len(self._in_hand) - operator.length_hint(self.entries)]
+        if not given:
+            return None
+        of_it = itertools.takewhile(lambda entry: entry.transaction_id == given[-1].transaction_id, reversed(given))
+        *_, first = of_it
+        return InHand(first, given[-1])
 
 
 class PublishedTogether:
@@ -235,6 +262,11 @@ class PublishedTogether:
             self.last = entry
             self.count += 1
             yield entry
+
+    @property
+    def given(self) -> InHand | None:
+        """What was given last, if anything was."""
+        return InHand(self.first, self.last) if self.first and self.last else None
 
     @property
     def ends(self) -> tuple[Entry, Entry]:

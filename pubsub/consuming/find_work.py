@@ -12,6 +12,8 @@ from pubsub.db.sql import load
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.task import PartitionTask
 
+from .failing import Failing
+
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
@@ -26,6 +28,10 @@ class Work:
     """Whether a worker seems to have died here."""
     is_leased: bool
     """Whether another worker has it under a lease."""
+    is_resting: bool = False
+    """Whether all workers leave it alone for a while, because the database has failed there."""
+    failing: Failing | None = None
+    """At what it has failed."""
 
 
 class WorkFinder:
@@ -69,6 +75,11 @@ class WorkFinder:
         has_due: bool,
         crashed: bool,
         is_leased: bool,
+        is_resting: bool,
+        failing_offset: int | None,
+        failures: int,
+        failing_s: float,
+        is_ahead: bool,
     ) -> Work:
         task = PartitionTask(
             declared=self._declarations[topic, group],
@@ -77,4 +88,12 @@ class WorkFinder:
             using=self._using,
             below_position=below_position,
         )
-        return Work(task=task, has_new=has_new, has_due=has_due, crashed=crashed, is_leased=is_leased)
+        return Work(
+            task=task,
+            has_new=has_new,
+            has_due=has_due,
+            crashed=crashed,
+            is_leased=is_leased,
+            is_resting=is_resting,
+            failing=None if failing_offset is None else Failing(failing_offset, failures, failing_s, is_ahead),
+        )

@@ -23,7 +23,8 @@ from pubsub.errors import LeaseLost
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
-from .entries import EntryReader
+from .entries import EntryReader, InHand
+from .failing import Failing
 from .session import Cursor, lock_cursor
 
 
@@ -101,6 +102,10 @@ class HeldLease:
     """What is tried again, where that is what it was taken for."""
     taken_over: bool = False
     """Whether another worker seems to have died with it."""
+    failing: Failing | None = None
+    """At what the database has failed before, under a handler."""
+    given: InHand | None = None
+    """What the handler was given last."""
     lost: bool = False
     last: Entry | None = None
     """The last one that was handled, or set aside."""
@@ -136,6 +141,8 @@ class HeldLease:
             self.renew(self)  # the process has stood still, or its thread could not renew
         if self.lost:
             raise LeaseLost(f"{self.task}: another worker has taken over, from offset {entry.offset} on or before.")
+        is_same = self.given and self.given.last.transaction_id == entry.transaction_id
+        self.given = InHand(self.given.first if self.given and is_same else entry, entry)
         return entry
 
     # Its row. The caller has a transaction, or a connection in autocommit.

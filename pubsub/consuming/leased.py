@@ -15,7 +15,7 @@ from typing import Any
 from django.db import Error, connections, transaction
 
 from pubsub.db.errors import is_the_handlers
-from pubsub.db.guard import check_left_outside, forget, was_closed
+from pubsub.db.guard import check_left_outside, forget
 from pubsub.dead_letters.attempts import Letters, count_death, failed_again, lock_letters, resolve, uncount_death
 from pubsub.dead_letters.parking import unblocked
 from pubsub.errors import LeaseLost
@@ -23,8 +23,9 @@ from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
 from .call import handle
-from .crashes import BELIEVED_S
+from .crashes import BELIEVED_S, forget_connection
 from .entries import PublishedTogether
+from .failing import Failing, Interrupted, bear, forget_failures
 from .find_work import Work
 from .lease import HeldLease, OtherLease, lock_unless_leased
 from .mode import Allowance, Outcome, WorkerContext, go_through
@@ -40,6 +41,8 @@ class Leased(ABC):
         self._leases = context.leases
         self._deferred = context.deferred
         self._worker_id = context.worker_id
+        self._rest_s = context.rest_s
+        self._doomed = context.doomed
 
     def start(self) -> None:
         self._leases.start()
@@ -49,18 +52,22 @@ class Leased(ABC):
         if self._deferred.left:
             self._deferred.finish(task)
         self._leases.wait_until_seen()
-        retried = self.retry_due(task, allowance.batch_size) if work.has_due else 0
-        done = self.handle_batch(task, allowance.size) if work.has_new else Outcome()
+        retried = self.retry_due(task, allowance.batch_size, work.failing) if work.has_due else 0
+        done = self.handle_batch(task, allowance.size, work.failing) if work.has_new else Outcome()
+        self._doomed.pop(task.key, None)
         yield replace(done, retried=retried)
 
-    def broke_off(self, work: Work) -> None:  # noqa: B027 - nothing to do in either mode
+    def broke_off(self, work: Work, error: Exception) -> None:
         """The lease says what this worker has left undone."""
+        if isinstance(error, Interrupted):
+            self._deferred.do(work.task, partial(error.count, self._rest_s))
 
-    def handle_batch(self, task: PartitionTask, size: int) -> Outcome:
+    def handle_batch(self, task: PartitionTask, size: int, failing: Failing | None = None) -> Outcome:
         """Handles the next batch of a partition; nothing where another worker has it."""
         lease = self.take(task, size)
         if lease is None:
             return Outcome()
+        lease.failing = failing
         try:
             return self.handle(lease, size)
         except LeaseLost as error:
@@ -155,9 +162,15 @@ class Leased(ABC):
             entries = unblocked(together, blocked) if task.parks_keys else together
             handle(task, entries, at_once=at_once, attempt=attempt)
 
-        error = self.failure_of(lease, call)
+        doomed = self._doomed.setdefault(task.key, {})
+        error = doomed.get(together.transaction_id) or self.failure_of(lease, call)
         if error is not None:
-            failed = self.set_aside(lease, together, error, blocked)
+            doomed[together.transaction_id] = error
+            try:
+                failed = self.set_aside(lease, together, error, blocked)
+            except Error:
+                self.break_off(lease)
+                raise
             lease.last, lease.unacknowledged = together.last, 0
             return failed
         lease.last, lease.unacknowledged = together.last, lease.unacknowledged + together.count
@@ -165,14 +178,19 @@ class Leased(ABC):
 
     def failure_of(self, lease: HeldLease, call: Callable[[], None]) -> BaseException | None:
         """Calls handlers outside any transaction. Returns the error by which the events failed; any other is raised."""
-        task = lease.task
+        task, began = lease.task, time.monotonic()
         try:
             call()
             check_left_outside(task.using)
         except LeaseLost:
             raise
         except BaseException as error:
-            if not self.is_failure(error, task):
+            try:
+                if not self.is_failure(error, task):
+                    if lease.given is None:
+                        raise
+                    bear(error, task, lease.given, began, lease.failing)
+            except BaseException:
                 self.break_off(lease)
                 raise
             forget(task.using)
@@ -191,7 +209,9 @@ class Leased(ABC):
         try:
             self.acknowledge(lease)
         except LeaseLost:
-            raise
+            # Unless temporary tables of a handler's have only hidden it from this connection.
+            forget_connection(lease.task)
+            self.acknowledge(lease)
         except Exception:
             logger.debug("%s: acknowledging on another connection", lease.task, exc_info=True)
             self.acknowledge_late(lease)
@@ -208,9 +228,10 @@ class Leased(ABC):
 
         self._deferred.do(lease.task, acknowledge)
 
-    def retry_due(self, task: PartitionTask, at_once: int) -> int:
+    def retry_due(self, task: PartitionTask, at_once: int, failing: Failing | None = None) -> int:
         """Tries the transaction again that has waited longest for it. Returns how many events were tried."""
         lease = None
+        began = time.monotonic()
         try:
             with transaction.atomic(using=task.using), connections[task.using].cursor() as db:
                 lease = self._take_due(db, task)
@@ -221,6 +242,7 @@ class Leased(ABC):
         if lease is None or lease.letters is None:
             return 0
         self._leases.held[task.key] = lease
+        lease.failing = failing
         error: BaseException | None = None
         try:
             handle(task, lease.all_entries(), at_once=at_once, attempt=lease.attempt)
@@ -230,7 +252,12 @@ class Leased(ABC):
             self._deferred.do(task, partial(self._end_retry, lease, counts=False))
             return 0
         except BaseException as raised:
-            if not handler_failed(raised, task):
+            try:
+                if not is_the_handlers(raised, task.using):
+                    if lease.given is None:
+                        raise
+                    bear(raised, task, lease.given, began, failing)
+            except BaseException:
                 self._deferred.do(task, partial(self._end_retry, lease, counts=False))
                 raise
             error = raised
@@ -263,6 +290,8 @@ class Leased(ABC):
         task, letters = lease.task, lease.letters
         assert letters is not None  # noqa: S101 - it was taken for them
         with transaction.atomic(using=task.using), connections[task.using].cursor() as db:
+            if counts and lease.given:
+                forget_failures(db, task, lease.given.first, lease.failing)
             is_ours = lease.drop(db)
             if counts and not is_ours:
                 logger.warning("%s: another worker has taken over; this attempt does not count", task, extra=task.facts)
@@ -277,8 +306,3 @@ def _note_retry(db: Any, task: PartitionTask, letters: Letters, error: BaseExcep
         failed_again(db, task, letters, error, attempt)
     else:
         resolve(db, task, letters, attempt)
-
-
-def handler_failed(error: BaseException, task: PartitionTask) -> bool:
-    """Whether the handler is to blame: also for what fails because it has closed the session under Django."""
-    return is_the_handlers(error) or (isinstance(error, Exception) and was_closed(task.using))

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pubsub.events import Entry
-from pubsub.subscriptions.task import PartitionTask
+from pubsub.subscriptions.task import PartitionKey, PartitionTask
 
 from .crashes import Deferred
 from .entries import PublishedTogether, by_transaction
+from .failing import Doomed
 from .find_work import Work
 from .lease_renewer import LeaseRenewer
 
@@ -45,6 +46,9 @@ class WorkerContext:
     worker_id: str
     leases: LeaseRenewer
     deferred: Deferred = field(default_factory=Deferred)
+    doomed: dict[PartitionKey, Doomed] = field(default_factory=dict)
+    rest_s: float = 1
+    """How long a partition rests in which the database has failed once."""
 
 
 class Mode(Protocol):
@@ -59,8 +63,9 @@ class Mode(Protocol):
         """Handles what there is to do in a partition, batch after batch. What fails through no fault of an event is
         raised."""
 
-    def broke_off(self, work: Work) -> None:
-        """Something has failed that is no event's fault: the next worker must not take it for a death."""
+    def broke_off(self, work: Work, error: Exception) -> None:
+        """Something has failed that is no event's fault, as far as is known: the next worker must not take it for a
+        death. Where it failed under a handler, that counts."""
 
 
 def go_through(

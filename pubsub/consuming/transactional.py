@@ -6,13 +6,13 @@ connection.
 """
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+import time
+from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Protocol
 
-import psycopg
 from django.db import connections, transaction
 
 from pubsub.db.errors import is_the_handlers
@@ -36,7 +36,8 @@ from pubsub.subscriptions.task import PartitionTask
 
 from .call import handle
 from .crashes import BELIEVED_S, Counted, CrashCounter, show_that_no_worker_died
-from .entries import Batch, PublishedTogether
+from .entries import Batch, InHand, PublishedTogether
+from .failing import Doomed, Failing, Interrupted, bear, forget_failures
 from .find_work import Work
 from .mode import Allowance, Outcome, WorkerContext, go_through
 from .session import PartitionSession, lock_cursor
@@ -44,13 +45,13 @@ from .session import PartitionSession, lock_cursor
 logger = logging.getLogger(__name__)
 
 
-class Spoiled(Exception):
-    """A handler has left nothing to go on in: neither a savepoint nor the transaction is there any more."""
+class HandlerFailed(Exception):
+    """A handler has failed in a batch that is tried as a whole: all of it is undone."""
 
-    def __init__(self, transaction_id: Any, error: BaseException) -> None:
-        super().__init__(str(error))
-        self.transaction_id = transaction_id
-        self.error = error
+
+class Spoiled(Exception):
+    """A handler has left nothing to go on in: neither a savepoint nor the transaction is there any more. What it had in
+    hand is doomed."""
 
 
 class LostToAnother(Exception):
@@ -70,20 +71,24 @@ class Transactional:
         task = work.task
         if self._context.deferred.left:
             self._context.deferred.finish(task)
-        retried = self.retry_due(task, allowance.batch_size, work.crashed) if work.has_due else 0
+        doomed = self._context.doomed.setdefault(task.key, {})
+        retried = self.retry_due(task, allowance.batch_size, work.crashed, work.failing) if work.has_due else 0
         if not work.has_new:
             yield Outcome(retried=retried)
             return
         session = PartitionSession(task, allowance.batch_size, may_go_on=allowance.may_go_on)
         with session, self._crash_counter(work) as counter:
-            done = replace(handle_batch(session, allowance.size, counter), retried=retried)
+            done = replace(handle_batch(session, allowance.size, counter, work.failing, doomed), retried=retried)
             while session.goes_on:
                 yield done
-                done = handle_batch(session, allowance.size, counter)
+                done = handle_batch(session, allowance.size, counter, work.failing, doomed)
+        doomed.clear()
         yield done
 
-    def broke_off(self, work: Work) -> None:
-        if not work.crashed:
+    def broke_off(self, work: Work, error: Exception) -> None:
+        if isinstance(error, Interrupted):
+            self._context.deferred.do(work.task, partial(error.count, self._context.rest_s))
+        elif not work.crashed:
             show_that_no_worker_died(work.task)
 
     def _crash_counter(self, work: Work) -> AbstractContextManager[CrashCounter | None]:
@@ -92,7 +97,9 @@ class Transactional:
             return nullcontext()
         return CrashCounter(work.task, self._context.worker_id, self._context.deferred)
 
-    def retry_due(self, task: PartitionTask, at_once: int, crashed: bool = False) -> int:
+    def retry_due(
+        self, task: PartitionTask, at_once: int, crashed: bool = False, failing: Failing | None = None
+    ) -> int:
         """Tries the transaction again that has waited longest for it. Returns how many events were tried.
 
         Where a worker seems to have died of it, another death is counted before.
@@ -104,7 +111,7 @@ class Transactional:
                     if lock_cursor(db, task) is None:
                         return 0
                     counted = count_death(db, task, soonest_s=BELIEVED_S)
-            return _retry(task, at_once, counted)
+            return _retry(task, at_once, counted, failing, self._context.doomed.setdefault(task.key, {}))
         except BaseException as error:
             if counted:
                 self._context.deferred.do(task, partial(uncount_death, task, counted.ids, counted.attempts + 1))
@@ -113,32 +120,57 @@ class Transactional:
             raise
 
 
-def handle_batch(session: PartitionSession, size: int, counter: CrashCounter | None = None) -> Outcome:
+def handle_batch(
+    session: PartitionSession,
+    size: int,
+    counter: CrashCounter | None = None,
+    failing: Failing | None = None,
+    doomed: Doomed | None = None,
+) -> Outcome:
     """Handles the next batch of a partition; nothing where another worker has it.
 
     A batch ends with a publisher's transaction, never inside one. If anything in it fails, it is run again transaction
     by transaction, so that only those that fail are set aside. Where a worker seems to have died of an event, one
-    transaction is handled, and the attempt is counted before.
+    transaction is handled, and the attempt is counted before; where the database has failed, one is handled, too.
     """
+    doomed = {} if doomed is None else doomed
     if counter:
-        return _handle_counted(session, size, counter)
+        return _handle_counted(session, size, counter, failing, doomed)
+    if failing and failing.is_ahead:
+        return _handle_isolated(session, size, failing, doomed)
     task = session.task
     if not (task.parks_keys and has_open(task)):
         try:
-            return _in_one_transaction(session, size, lambda batch: _all_at_once(task, batch, size))
-        except BaseException as error:
-            if not is_the_handlers(error):
-                raise
-            logger.debug("a batch of %s failed; trying its transactions one by one", task, exc_info=True)
-    return _one_by_one(OneByOne(task=task, at_once=size), size)
+            return _in_one_transaction(session, size, AllAtOnce(task=task, at_once=size))
+        except HandlerFailed as failed:
+            logger.debug("a batch of %s failed (%s); trying its transactions one by one", task, failed)
+    return _one_by_one(OneByOne(task=task, at_once=size, doomed=doomed), size)
 
 
-def _handle_counted(session: PartitionSession, size: int, counter: CrashCounter) -> Outcome:
+def _handle_isolated(session: PartitionSession, size: int, failing: Failing, doomed: Doomed) -> Outcome:
+    """Behind what the database has failed at, the next look goes on with whole batches."""
+    session.goes_on = False
+    done = _one_by_one(OneByOne(task=session.task, at_once=size, failing=failing, doomed=doomed), 1)
+    if done.last and done.last.offset < failing.offset:
+        session.may_follow(done.passed)
+    return done
+
+
+def _handle_counted(
+    session: PartitionSession, size: int, counter: CrashCounter, failing: Failing | None, doomed: Doomed
+) -> Outcome:
     session.goes_on = False
     counted = counter.count(size)
     if counted is None:
         return Outcome()
-    one_by_one = OneByOne(task=session.task, at_once=size, attempt=counted.attempt, poisoned=counted.poisoned)
+    one_by_one = OneByOne(
+        task=session.task,
+        at_once=size,
+        attempt=counted.attempt,
+        poisoned=counted.poisoned,
+        failing=failing,
+        doomed=doomed,
+    )
     done = Outcome()
     try:
         done = _one_by_one(one_by_one, 1, counted)
@@ -155,13 +187,21 @@ def _one_by_one(one_by_one: "OneByOne", size: int, counted: Counted | None = Non
         try:
             with PartitionSession(one_by_one.task, size) as session:
                 return _in_one_transaction(session, size, one_by_one, counted)
-        except Spoiled as spoiled:
-            # All is undone. What spoiled it is set aside the next time, without another call.
-            one_by_one.doomed[spoiled.transaction_id] = spoiled.error
+        except Spoiled:
+            continue  # all is undone; what spoiled it is set aside this time, without another call
+
+
+class Handling(Protocol):
+    """A way to handle a batch in the transaction that is open."""
+
+    def __call__(self, batch: Batch) -> Outcome: ...
+
+    def judge(self, error: BaseException, given: InHand | None) -> None:
+        """Raises what the error means, where that is more than itself. `given` is what the handler was given last."""
 
 
 def _in_one_transaction(
-    session: PartitionSession, size: int, handle_all: Callable[[Batch], Outcome], counted: Counted | None = None
+    session: PartitionSession, size: int, handling: Handling, counted: Counted | None = None
 ) -> Outcome:
     task = session.task
     with session.batch() as cursor:
@@ -170,23 +210,43 @@ def _in_one_transaction(
         if counted and cursor.next_offset != counted.next_offset:
             return Outcome()  # another worker has passed, since, what was counted
         batch = Batch.read(session.entries.begin_at(cursor.next_position), size)
-        with refusing_to_end(task.using):
-            done = handle_all(batch)
-        if done.last:
-            session.move(done.last, done.passed, also=load("consuming/pass_counted") if counted else None)
+        try:
+            with refusing_to_end(task.using):
+                done = handling(batch)
+            if done.last:
+                session.move(done.last, done.passed, also=load("consuming/pass_counted") if counted else None)
+        except BaseException as error:
+            handling.judge(error, batch.given)
+            raise
     return done
 
 
-def _all_at_once(task: PartitionTask, batch: Batch, at_once: int) -> Outcome:
-    try:
-        # What waits is known for sure only now that the cursor is locked.
-        entries = unblocked(batch, set()) if task.parks_keys else batch.entries
-        handle(task, entries, at_once=at_once)
-    except BaseException as error:
-        check_still_in_transaction(task.using, because=error)
-        raise
-    check_still_in_transaction(task.using)
-    return Outcome(passed=batch.passed, last=batch.last)
+@dataclass(kw_only=True)
+class AllAtOnce:
+    """Handles a batch as a whole."""
+
+    task: PartitionTask
+    at_once: int
+    began: float = field(default_factory=time.monotonic)
+
+    def __call__(self, batch: Batch) -> Outcome:
+        task = self.task
+        try:
+            # What waits is known for sure only now that the cursor is locked.
+            entries = unblocked(batch, set()) if task.parks_keys else batch.entries
+            handle(task, entries, at_once=self.at_once)
+        except BaseException as error:
+            check_still_in_transaction(task.using, because=error)
+            raise
+        check_still_in_transaction(task.using)
+        return Outcome(passed=batch.passed, last=batch.last)
+
+    def judge(self, error: BaseException, given: InHand | None) -> None:
+        if not is_the_handlers(error, self.task.using):
+            if given is None:
+                return
+            bear(error, self.task, given, self.began, None)
+        raise HandlerFailed(type(error).__name__) from error
 
 
 @dataclass(kw_only=True)
@@ -196,19 +256,29 @@ class OneByOne:
     task: PartitionTask
     at_once: int
     attempt: int = 1
-    doomed: dict[Any, BaseException] = field(default_factory=dict)
-    """Transactions that are not to be tried, and why."""
+    doomed: Doomed = field(default_factory=dict)
     poisoned: BaseException | None = None
     """Why none is that has something for the group. Those before it are passed."""
+    failing: Failing | None = None
+    """At what the database has failed before."""
+    began: float = field(default_factory=time.monotonic)
+    """When the transaction in hand was begun."""
 
     def __call__(self, batch: Batch) -> Outcome:
         blocked: set[str] = set()
         return go_through(self.task, batch, lambda together: self._handle_or_set_aside(together, blocked))
 
+    def judge(self, error: BaseException, given: InHand | None) -> None:
+        if given and not isinstance(error, Interrupted | Spoiled) and not is_the_handlers(error, self.task.using):
+            bear(error, self.task, given, self.began, self.failing)
+            self.doomed[given.last.transaction_id] = error
+            raise Spoiled from error
+
     def _handle_or_set_aside(self, together: PublishedTogether, blocked: set[str]) -> int:
         """Returns how many events failed."""
         task = self.task
         connection = connections[task.using]
+        self.began = time.monotonic()
         try:
             with transaction.atomic(using=task.using):
                 if together.transaction_id in self.doomed:
@@ -218,14 +288,18 @@ class OneByOne:
                     raise self.poisoned
                 _handle_in_savepoint(task, entries, self.at_once, self.attempt)
         except BaseException as error:
-            if not is_the_handlers(error):
-                raise
-            if was_lost(task.using):
-                raise psycopg.OperationalError("the connection was lost in a handler, which has hidden it") from error
+            if together.transaction_id not in self.doomed and not is_the_handlers(error, task.using):
+                if together.given is None:
+                    raise
+                bear(error, task, together.given, self.began, self.failing)
             if connection.needs_rollback or connection.closed_in_transaction:
-                raise Spoiled(together.transaction_id, error) from error
+                self.doomed[together.transaction_id] = error
+                raise Spoiled from error
             done = set_aside(task, *together.ends, error, attempts=self.attempt)
             blocked.update(done.keys)
+            if self.failing:
+                with connection.cursor() as db:
+                    forget_failures(db, task, together.first, self.failing)
             return done.count
         return 0
 
@@ -242,12 +316,14 @@ def _handle_in_savepoint(task: PartitionTask, entries: Iterable[Entry], at_once:
     # Nor may a handler have set something for the rest of the transaction, such as another search_path.
     with connections[task.using].cursor() as db:
         db.execute(load("consuming/still_reachable"), task.parameters)
+        if db.fetchone() is None:
+            raise HandlerEndedTransaction("The handler has made a table that hides consumer_offsets from the worker.")
 
 
-def _retry(task: PartitionTask, at_once: int, counted: Letters | None) -> int:
+def _retry(task: PartitionTask, at_once: int, counted: Letters | None, failing: Failing | None, doomed: Doomed) -> int:
     """Tries what has been counted already, or what is due. Returns how many events were tried."""
-    using = task.using
-    letters, attempt = Letters(task, []), 0
+    using, began = task.using, time.monotonic()
+    letters, attempt, key = Letters(task, []), 0, None
     try:
         with transaction.atomic(using=using), connections[using].cursor() as db:
             if lock_cursor(db, task):
@@ -257,19 +333,33 @@ def _retry(task: PartitionTask, at_once: int, counted: Letters | None) -> int:
                     raise LostToAnother
                 return 0
             attempt = letters.attempts + (counted is None)
+            key, together = ("letters", letters.ids[0]), PublishedTogether(None, iter(letters))
             try:
                 with refusing_to_end(using), transaction.atomic(using=using):
-                    _handle_in_savepoint(task, letters, at_once, attempt)
+                    if key in doomed:
+                        raise doomed[key]
+                    _handle_in_savepoint(task, together, at_once, attempt)
             except BaseException as error:
                 check_still_in_transaction(using, because=error)
-                if not is_the_handlers(error):
-                    raise
+                if key not in doomed and not is_the_handlers(error, using):
+                    if together.given is None:
+                        raise
+                    bear(error, task, together.given, began, failing)
+                    doomed[key] = error
+                    if was_lost(using):
+                        raise Spoiled from error
                 failed_again(db, task, letters, error, attempt)
             else:
                 resolve(db, task, letters, attempt)
+            if failing:
+                forget_failures(db, task, letters.ends[0], failing)
             make_hooks_robust(connections[using])
-    except HandlerEndedTransaction as error:
+    except (HandlerEndedTransaction, Spoiled) as ended:
+        why = doomed[key] if isinstance(ended, Spoiled) else ended
         with transaction.atomic(using=using), connections[using].cursor() as db:
             if again := lock_letters(db, task, letters.ids):
-                failed_again(db, task, again, error, attempt)
+                failed_again(db, task, again, why, attempt)
+                if failing:
+                    forget_failures(db, task, again.ends[0], failing)
+    doomed.pop(key, None)
     return len(letters)

@@ -1,9 +1,17 @@
-"""Telling a failure of the database, which passes, from one of the handler, which does not."""
+"""Telling a failure of the database, which may pass, from one of the handler, which does not."""
+
+import signal
+import threading
+import traceback
+from collections.abc import Iterator
 
 import psycopg
-from django.db import InterfaceError
+from django.db import InterfaceError, connections
+from django.db.utils import DatabaseErrorWrapper
 
 from pubsub.errors import PubSubError
+
+from .guard import was_closed, was_lost
 
 LOCK_NOT_AVAILABLE = "55P03"
 """The SQLSTATE of a lock that NOWAIT or lock_timeout gave up."""
@@ -11,9 +19,10 @@ LOCK_NOT_AVAILABLE = "55P03"
 INSUFFICIENT_PRIVILEGE = "42501"
 """The SQLSTATE of what the role may not do."""
 
-TRANSIENT_STATES = ("08", "40", "53", "57", "58", "25006", LOCK_NOT_AVAILABLE)
+TRANSIENT_STATES = ("08", "40", "53", "57", "58", "25006", "25P03", "25P04", LOCK_NOT_AVAILABLE)
 """SQLSTATEs, or classes of them: connection, serialization and deadlock, resources, operator intervention, system
-error, a server that has become read-only, a lock that was not to be had."""
+error, a server that has become read-only, a transaction that was idle or open for too long, a lock that was not to be
+had."""
 
 
 def sqlstate(error: BaseException | None) -> str | None:
@@ -50,10 +59,7 @@ def is_transient(error: BaseException) -> bool:
     >>> is_transient(psycopg.errors.DeadlockDetected()), is_transient(psycopg.errors.UniqueViolation())
     (True, False)
     """
-    cause: BaseException | None = error
-    seen = set()
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))  # `raise error from error` makes a ring
+    for cause in _causes(error):
         if isinstance(cause, PubSubError):
             return False  # raised on purpose, whatever its cause
         if isinstance(cause, psycopg.Error):
@@ -65,10 +71,65 @@ def is_transient(error: BaseException) -> bool:
             return gone and "cursor is closed" not in str(cause)
         if isinstance(cause, InterfaceError) and cause.__cause__ is None:
             return True
-        cause = cause.__cause__
     return False
 
 
-def is_the_handlers(error: BaseException) -> bool:
-    """Whether the handler is to blame. `sys.exit()` in a handler is one more way to fail; Ctrl-C is none."""
-    return not isinstance(error, KeyboardInterrupt | GeneratorExit) and not is_transient(error)
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether the server has no room left, which is never an event's doing.
+
+    >>> is_disk_full(psycopg.errors.DiskFull())
+    True
+    """
+    return error is not None and any(sqlstate(cause) == "53100" for cause in _causes(error))
+
+
+def is_the_handlers(error: BaseException, using: str) -> bool:
+    """Whether a handler is to blame, and not the worker's own connection, which has failed in a way that may pass.
+
+    What another connection raises is the handler's, in whatever words: that the worker has its database says nothing of
+    the others. `sys.exit()` is one more way to fail, and so is KeyboardInterrupt; Ctrl-C is none.
+    """
+    if was_lost(using) or is_ctrl_c(error):
+        return False
+    return was_closed(using) or not is_transient(error) or not _raised_on(error, using)
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Whether an operator may have pressed it. In `run_consumer`, which has a signal handler, that raises nothing.
+
+    >>> is_ctrl_c(ValueError())
+    False
+    """
+    return (
+        isinstance(error, KeyboardInterrupt)
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        and threading.current_thread() is threading.main_thread()
+    )
+
+
+def _raised_on(error: BaseException, using: str) -> bool:
+    """Whether a connection has raised it, or what it was caused by: the frames that it has come through tell."""
+    connection = connections[using]
+    session = connection.connection
+    for cause in _causes(error):
+        for frame, _ in traceback.walk_tb(cause.__traceback__):
+            owner = frame.f_locals.get("self")
+            if isinstance(owner, DatabaseErrorWrapper):
+                found = owner.wrapper is connection  # type: ignore[attr-defined]  # it translates errors for this one
+            elif isinstance(owner, psycopg.Cursor | psycopg.Connection):
+                found = session is not None and getattr(owner, "connection", owner) is session
+            else:
+                continue
+            if found:
+                return True
+    return False
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what has caused it. `raise error from error` makes a ring."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__

@@ -13,8 +13,9 @@ from pubsub.errors import WorkerDied
 from pubsub.events import Entry, columns_of
 from pubsub.subscriptions.task import PartitionTask
 
+from .failure import store
 from .parking import unpark
-from .set_aside import delay_after, describe_failure, report_failure, state_after
+from .set_aside import delay_after, report_failure, state_after
 
 AT_ONCE = 500
 """Failed events that are read at once when they are tried again."""
@@ -97,14 +98,6 @@ def _note_failure(
     delay = delay_after(task.declared, attempt, error)
     if delay is not None:
         delay = max(delay, soonest_s)
-    db.execute(
-        load("dead_letters/note_failure"),
-        {
-            **describe_failure(task, error),
-            "ids": letters.ids,
-            "attempts": attempt,
-            "state": state_after(delay),
-            "delay": delay,
-        },
-    )
+    how = {"ids": letters.ids, "attempts": attempt, "state": state_after(delay), "delay": delay}
+    store(task, error, lambda texts: db.execute(load("dead_letters/note_failure"), {**how, **texts}))
     return delay

@@ -5,6 +5,7 @@ Until its attempts are used up, an event there is tried again when it is due; th
 
 import logging
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,9 +20,12 @@ from pubsub.signals import event_failed, tell
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.task import PartitionTask
 
+from .failure import describe_failure, store
 from .parking import Parked, hold_blockers, unpark
 
 logger = logging.getLogger(__name__)
+
+LONGEST_DELAY_S = 10**9
 
 _LETTER_COLUMNS = NAMES.replace("created_at", "published_at")
 _MESSAGE_COLUMNS = ", ".join(f"message.{name}" for name in COLUMNS)
@@ -63,31 +67,32 @@ def set_range_aside(
     """The same for any transactions between two positions, without a word."""
     parked = isinstance(error, Parked)
     delay = None if parked else delay_after(task.declared, attempts, error)
+    where = {"first_position": first_position, "last_position": last_position}
+    if not parked:
+        how = {**where, "attempts": attempts, "state": state_after(delay), "delay": delay}
+        count, keys, _ = store(task, error, lambda texts: _insert(task, {**how, **texts}))
+        return SetAside(count=count, delay=delay, keys=keys)
+    how = {**where, "attempts": 0, "state": "parked", "delay": None}
+    count, keys, first_offset = _insert(task, {**how, **describe_failure(task, None)})
     with connections[task.using].cursor() as db:
-        db.execute(
-            load(
-                "dead_letters/set_aside",
-                filter=task.declared.filter.sql,
-                letter_columns=_LETTER_COLUMNS,
-                message_columns=_MESSAGE_COLUMNS,
-            ),
-            {
-                **task.parameters,
-                **task.declared.filter.parameters,
-                **describe_failure(task, None if parked else error),
-                "first_position": first_position,
-                "last_position": last_position,
-                "attempts": 0 if parked else attempts,
-                "state": "parked" if parked else state_after(delay),
-                "delay": delay,
-            },
-        )
-        count, keys, first_offset = db.fetchone()
-        if parked:
-            # What they wait for may have been resolved since it was read.
-            hold_blockers(db, task.declared.group, task.topic_id, keys, before_offset=first_offset)
-            unpark(db, task.declared.group, task.topic_id, keys)
+        # What they wait for may have been resolved since it was read.
+        hold_blockers(db, task.declared.group, task.topic_id, keys, before_offset=first_offset)
+        unpark(db, task.declared.group, task.topic_id, keys)
     return SetAside(count=count, delay=delay, keys=keys)
+
+
+def _insert(task: PartitionTask, how: Mapping[str, Any]) -> tuple[int, list[str], int]:
+    """Returns how many events were set aside, their keys, and the offset of the first one."""
+    statement = load(
+        "dead_letters/set_aside",
+        filter=task.declared.filter.sql,
+        letter_columns=_LETTER_COLUMNS,
+        message_columns=_MESSAGE_COLUMNS,
+    )
+    with connections[task.using].cursor() as db:
+        db.execute(statement, {**task.parameters, **task.declared.filter.parameters, **how})
+        count, keys, first_offset = db.fetchone()
+        return count, keys, first_offset
 
 
 def delay_after(declared: Declaration, attempts: int, error: BaseException) -> float | None:
@@ -96,29 +101,16 @@ def delay_after(declared: Declaration, attempts: int, error: BaseException) -> f
         return error.delay
     if isinstance(error, Reject):
         return None
-    return declared.retry.delay_after(attempts)
+    try:
+        delay = declared.retry.delay_after(attempts)
+        return None if delay is None else min(max(0.0, float(delay)), LONGEST_DELAY_S)
+    except Exception:
+        logger.exception("%s: retry=%r has failed, so there is no further attempt", declared.group, declared.retry)
+        return None
 
 
 def state_after(delay: float | None) -> str:
     return "dead" if delay is None else "retrying"
-
-
-def describe_failure(task: PartitionTask, error: BaseException | None) -> dict[str, Any]:
-    """The exception in a form that any text column takes."""
-    texts = {
-        "handler": task.declared.handler_name,
-        "exception_class": f"{type(error).__module__}.{type(error).__qualname__}" if error else "",
-        "exception_message": _message(error) if error else "",
-        "traceback": "".join(traceback.format_exception(error)) if error else "",
-    }
-    return {name: text.replace("\x00", "\\x00").encode("utf-8", "replace").decode() for name, text in texts.items()}
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as second:  # an exception whose own __str__ fails must not block the partition
-        return f"(its message could not be had: {type(second).__name__})"
 
 
 def report_failure(
@@ -133,10 +125,10 @@ def report_failure(
     }
     what = "moved to the dead letters" if delay is None else f"to be tried again in {delay:g} s"
     logger.error(
-        "%s: %s failed at offset %d, attempt %d (%s); its transaction is %s",
+        "%s: %s failed at %s, attempt %d (%s); its transaction is %s",
         task,
         task.declared.handler_name,
-        first.offset,
+        first.name,
         attempt,
         type(error).__name__,
         what,

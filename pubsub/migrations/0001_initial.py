@@ -805,6 +805,27 @@ class Migration(OnPostgreSQL):
                         db_comment="Grows with each lease; an acknowledgement under an older one is rejected",
                     ),
                 ),
+                (
+                    "failing_offset",
+                    models.BigIntegerField(
+                        null=True,
+                        db_comment="Where the publisher's transaction begins at which the database has failed last",
+                    ),
+                ),
+                (
+                    "failures",
+                    models.IntegerField(default=0, db_default=0, db_comment="How often in a row it has failed there"),
+                ),
+                (
+                    "failing_s",
+                    models.FloatField(default=0, db_default=0, db_comment="How many seconds those attempts have taken"),
+                ),
+                (
+                    "rests_until",
+                    models.DateTimeField(
+                        null=True, db_comment="Until when workers leave the partition alone after that"
+                    ),
+                ),
             ],
             options={
                 "default_permissions": (),

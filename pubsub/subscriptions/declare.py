@@ -17,6 +17,9 @@ from .filters import Filter, compile
 
 logger = logging.getLogger(__name__)
 
+LONGEST_GROUP = 200
+"""Bytes of a group's name: an index of the dead letters holds it beside a key."""
+
 Handler = Callable[..., Any]
 """Called with an event, or with a list of them where it is declared with `batch=True`."""
 H = TypeVar("H", bound=Handler)
@@ -51,6 +54,11 @@ class Declaration:
             )
         if not isinstance(self.group, str) or not self.group.strip():
             raise InvalidSubscription(f"group must be a name such as 'email-service', not {self.group!r}.")
+        if len(self.group.encode("utf-8", "surrogatepass")) > LONGEST_GROUP:
+            raise InvalidSubscription(
+                f"group must be a name of at most {LONGEST_GROUP} bytes, not {self.group[:50]!r}… of "
+                f"{len(self.group.encode('utf-8', 'surrogatepass'))}."
+            )
         object.__setattr__(self, "start", _start(self.start))
         object.__setattr__(self, "retry", retry_policy(self.retry))
         object.__setattr__(self, "delivery", chosen(Delivery, "delivery", self.delivery))

@@ -3,9 +3,8 @@
 import threading
 import time
 
+from pubsub.consuming.failing import LONGEST_REST_S
 from pubsub.subscriptions.task import PartitionKey
-
-LONGEST_BACKOFF_S = 30
 
 
 class InHand:
@@ -51,6 +50,6 @@ class InHand:
         with self._lock:
             self._keys.discard(key)
             failures = self._failures[key] = self._failures.get(key, 0) + 1
-            rest_s = min(first_s * 2.0 ** (failures - 1), LONGEST_BACKOFF_S)
+            rest_s = min(first_s * 2.0 ** (failures - 1), LONGEST_REST_S)
             self._resting[key] = time.monotonic() + rest_s
             return rest_s

@@ -15,6 +15,7 @@ from typing import Any
 from django.db import connections
 
 from pubsub.conf import conf
+from pubsub.consuming.failing import LONGEST_REST_S, Interrupted, interrupted_behind
 from pubsub.consuming.find_work import Work, WorkFinder
 from pubsub.consuming.lease_renewer import LeaseRenewer
 from pubsub.consuming.mode import Allowance, Mode, Outcome, WorkerContext
@@ -31,7 +32,7 @@ from pubsub.subscriptions.register import of_topics, register_subscription
 from pubsub.subscriptions.task import PartitionKey
 from pubsub.topics.registry import topic_ids
 
-from .in_hand import LONGEST_BACKOFF_S, InHand
+from .in_hand import InHand
 from .leader import Leader
 from .maintenance import JOBS, URGENT, Maintenance
 from .membership import Membership
@@ -110,7 +111,9 @@ class Worker:
         self._membership = Membership(using, self.worker_id, [])
 
     def _make_modes(self) -> dict[Delivery, Mode]:
-        context = WorkerContext(using=self.using, worker_id=self.worker_id, leases=self._leases)
+        context = WorkerContext(
+            using=self.using, worker_id=self.worker_id, leases=self._leases, rest_s=self.wait_period_s
+        )
         return {delivery: MODES[delivery](context) for delivery in {declared.delivery for declared in self.declared}}
 
     @property
@@ -176,7 +179,7 @@ class Worker:
                     raise
                 self._give_up_connection(error, f"trying again in {backoff_s:.1f} s")
                 self._stopping.wait(backoff_s)
-                backoff_s = min(backoff_s * 2, LONGEST_BACKOFF_S)
+                backoff_s = min(backoff_s * 2, LONGEST_REST_S)
                 continue
             backoff_s = self.wait_period_s
             told = busy
@@ -261,7 +264,7 @@ class Worker:
             if self._stopping.is_set() or (busy and time.monotonic() > begun + SESSION_S):
                 break  # by now others are elsewhere; what has waited longest comes first when it is looked for anew
             self._left_over = True
-            if not work.is_leased and self._in_hand.take(work.task.key):
+            if not work.is_leased and not work.is_resting and self._in_hand.take(work.task.key):
                 busy = take_on(work) or busy
             elif self._in_hand.is_full:
                 break
@@ -307,12 +310,14 @@ class Worker:
                     if self._stopping.is_set():
                         break
                     begun = time.monotonic()
-        except Exception as error:
+        except Exception as raised:
+            error = interrupted_behind(raised)
             rest_s = self._in_hand.rest(task.key, self.wait_period_s)
             if self.drain and not is_transient(error):
                 raise
-            self._give_up_connection(error, f"{task} rests for {rest_s:.1f} s")
-            mode.broke_off(work)
+            facts = error.facts if isinstance(error, Interrupted) else task.facts
+            self._give_up_connection(error, f"{task} rests for {rest_s:.1f} s", facts)
+            mode.broke_off(work, error)
             return False
         except BaseException:
             self._in_hand.release(task.key)
@@ -374,6 +379,6 @@ class Worker:
             except OSError as error:
                 logger.warning("the liveness file cannot be touched: %s", error)
 
-    def _give_up_connection(self, error: Exception, what_then: str) -> None:
-        logger.warning("%s: %s", what_then, error, exc_info=not is_transient(error))
+    def _give_up_connection(self, error: Exception, what_then: str, facts: dict[str, Any] | None = None) -> None:
+        logger.warning("%s: %s", what_then, error, exc_info=not is_transient(error), extra=facts)
         connections[self.using].close()

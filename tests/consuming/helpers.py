@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 from django.db import connection, transaction
 
 from pubsub import publish, publish_many
@@ -25,6 +26,7 @@ from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.register import register_subscription
 from pubsub.subscriptions.task import PartitionTask
 from tests.processes import Process
+from tests.sessions import connection_parameters
 
 
 def topic_of(partitions: int = 1, name: str = "work") -> str:
@@ -91,6 +93,19 @@ def effects() -> list[Any]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT payload FROM effects ORDER BY id")
         return [json.loads(payload) for (payload,) in cursor.fetchall()]
+
+
+def fail_as(state: str) -> None:
+    """The database that the worker works on fails under its handler, in PostgreSQL's words."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'failed as {state}' USING ERRCODE = '{state}'; END $$")
+
+
+def cut_off() -> None:
+    """The connection that the worker works on is cut, and the handler sees it."""
+    with psycopg.connect(**connection_parameters(), autocommit=True) as operator:
+        operator.execute("SELECT pg_terminate_backend(%s, 5000)", [connection.connection.info.backend_pid])
+    connection.cursor().execute("SELECT 1")
 
 
 def look_for_work(declaration: Declaration, worker_id: str = "another") -> list[Work]:

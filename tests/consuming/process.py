@@ -82,6 +82,35 @@ def slow(event: Event) -> None:
     tell("continues", json.dumps(event.payload))
 
 
+def forking(event: Event) -> None:
+    """Its child comes back from the handler as well, or leaves it in another way."""
+    if event.payload == "forks":
+        if child := os.fork():
+            os.waitpid(child, 0)
+        elif settings["way"] == "raises":
+            raise ValueError("in the child")
+        else:
+            return sys.exit(0) if settings["way"] == "exits" else None
+    note(event)
+    say(event)
+
+
+def asking(event: Event) -> None:
+    """Says when it begins, and asks the database when it gets a line."""
+    tell("begins", json.dumps(event.payload), event.attempt)
+    sys.stdin.readline()
+    connection.cursor().execute("SELECT 1")
+
+
+def killing(event: Event) -> None:
+    """Kills the server's process that works for it, as the kernel does where memory is short."""
+    note(event)
+    if event.payload == "kill":
+        tell("kills")
+        os.kill(connection.connection.info.backend_pid, signal.SIGKILL)
+        connection.cursor().execute("SELECT 1")
+
+
 def counting(event: Event) -> None:
     pass
 
@@ -91,9 +120,8 @@ def collecting(event: Event) -> None:
     tell("walked", len(gc.get_objects()), gc.get_freeze_count())
 
 
-handlers: dict[str, Callable[[Event], Any]] = {
-    each.__name__: each for each in (plain, fatal, hanging, hungry, slow, counting, collecting)
-}
+HANDLERS = (plain, fatal, hanging, hungry, slow, forking, asking, killing, counting, collecting)
+handlers: dict[str, Callable[[Event], Any]] = {each.__name__: each for each in HANDLERS}
 retry = settings.get("retry", [])
 subscribe(
     settings.get("topic", "work"),
@@ -105,10 +133,10 @@ subscribe(
     retry=Backoff(**retry) if isinstance(retry, dict) else retry,
 )(handlers[sys.argv[1]])
 
-if lease_s := settings.get("lease_s"):
+if chosen := {name: settings[name] for name in ("lease_s", "transient_attempts") if name in settings}:
     from django.test import override_settings
 
-    override_settings(PUBSUB={"lease_s": lease_s}).enable()
+    override_settings(PUBSUB=chosen).enable()
 options = ["--topic", settings.get("topic", "work"), "--group", settings.get("group", "readers"), *sys.argv[3:]]
 try:
     call_command("run_consumer", *options)

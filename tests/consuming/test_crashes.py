@@ -2,14 +2,15 @@
 
 import datetime as dt
 import random
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
 import pytest
 from django.db import connection, transaction
+from django.test import override_settings
 from django.utils import timezone
-from psycopg.errors import AdminShutdown
 
 from pubsub import Delivery, Event
 from pubsub.consuming.crashes import MOST_DEATHS, Counted, CrashCounter
@@ -24,7 +25,9 @@ from .helpers import (
     claims,
     consume,
     consumer,
+    cut_off,
     effects,
+    fail_as,
     lag,
     look_for_work,
     number,
@@ -121,6 +124,14 @@ def test_a_death_is_seen_by_the_lock_that_it_left() -> None:
     assert [work.crashed for work in look_for_work(task.declared)] == [False]
 
 
+@pytest.fixture
+def patient() -> Iterator[None]:
+    """What fails by the database is tried more often than by default."""
+    with override_settings(PUBSUB={"transient_attempts": 50}):
+        yield
+
+
+@pytest.mark.usefixtures("patient")
 def test_a_database_that_fails_repeatedly_does_not_count_as_a_death() -> None:
     publish_each(1, 2)
     attempts: list[int] = []
@@ -128,7 +139,7 @@ def test_a_database_that_fails_repeatedly_does_not_count_as_a_death() -> None:
     def handler(event: Event) -> None:
         attempts.append(event.attempt)
         if len(attempts) < 9:
-            raise AdminShutdown
+            fail_as("57P01")
 
     drain(declare(handler, topic="work"), wait_period_ms=1)
     assert set(attempts) == {1}
@@ -143,12 +154,13 @@ def test_a_failing_database_does_not_make_workers_count_attempts() -> None:
     def handler(event: Event) -> None:
         seen.append(claims())
         if len(seen) == 1:
-            raise AdminShutdown
+            fail_as("57P01")
 
     drain(declare(handler, topic="work"), wait_period_ms=1)
     assert seen == [[], [], []]
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_database_that_fails_during_a_retry_does_not_count_as_a_death() -> None:
     publish_each("bad")
     attempts: list[int] = []
@@ -158,7 +170,7 @@ def test_a_database_that_fails_during_a_retry_does_not_count_as_a_death() -> Non
         if len(attempts) < 3:
             raise ValueError("the first")
         if len(attempts) < 8:
-            raise AdminShutdown
+            fail_as("57P01")
 
     drain(declare(handler, topic="work", retry=[0]), wait_period_ms=1)
     assert attempts == [1, 1, 2, 2, 2, 2, 2, 2]
@@ -166,6 +178,7 @@ def test_a_database_that_fails_during_a_retry_does_not_count_as_a_death() -> Non
     assert not Attempt.objects.filter(exception_class__contains="WorkerDied").exists()
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_connection_cut_in_a_counted_attempt_is_not_a_death() -> None:
     publish_each(1)
     calls: list[int] = []
@@ -173,10 +186,7 @@ def test_a_connection_cut_in_a_counted_attempt_is_not_a_death() -> None:
     def handler(event: Event) -> None:
         calls.append(event.attempt)
         if len(calls) < 6:
-            with psycopg.connect(**connection_parameters(), autocommit=True) as other:
-                pid = connection.connection.info.backend_pid
-                other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-            connection.cursor().execute("SELECT 1")
+            cut_off()
 
     drain(declare(handler, topic="work"), wait_period_ms=1)
     assert calls == [1] * 6
@@ -194,10 +204,7 @@ def test_a_cut_connection_that_the_handler_hides_is_not_a_death(raises: bool) ->
         if calls.count(1) < 4 and event.payload == 1:
             try:
                 with transaction.atomic():
-                    with psycopg.connect(**connection_parameters(), autocommit=True) as other:
-                        pid = connection.connection.info.backend_pid
-                        other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
-                    connection.cursor().execute("SELECT 1")
+                    cut_off()
             except Exception:
                 if raises:
                     raise ValueError("something has gone wrong") from None
@@ -330,13 +337,14 @@ def test_a_worker_that_misses_the_answer_to_its_count_takes_it_back() -> None:
         assert claims() == []
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
 def test_many_workers_that_all_live_blame_no_event(delivery: str) -> None:
     chance = random.Random(5)
 
     def handler(event: Event) -> None:
         if chance.random() < 0.3:
-            raise AdminShutdown
+            fail_as("57P01")
 
     declaration = declare(handler, topic="work", delivery=Delivery(delivery))
     task_of(declaration)

@@ -6,6 +6,7 @@ import string
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import connection, transaction
 
@@ -75,6 +76,11 @@ MISDEEDS: dict[str, Callable[[], Any]] = {
     "uses a cursor that is closed": lambda: _closed_cursor().execute("SELECT 1"),
     "runs out of memory": raise_(MemoryError()),
     "recurses without end": lambda: _recurse(0),
+    "commits in bytes": lambda: connection.connection.execute(b"COMMIT"),
+    "commits as SQL of psycopg's": lambda: connection.connection.cursor().execute(psycopg.sql.SQL("COMMIT")),
+    "hides the table of cursors": sql("CREATE TEMPORARY TABLE consumer_offsets (id integer)"),
+    "hides it by one alike": sql("CREATE TEMPORARY TABLE consumer_offsets AS SELECT * FROM consumer_offsets LIMIT 0"),
+    "ends its generator": raise_(GeneratorExit()),
 }
 
 
@@ -205,6 +211,48 @@ def test_at_least_once_no_misbehaviour_holds_up_the_others(name: str) -> None:
     assert [payload for payload in done if payload != "bad"] == [1, 2]
     assert done.count("bad") + len(states()) == 1
     assert (lag(), claims()) == (0, [])
+
+
+@pytest.mark.parametrize("name", ["hides the table of cursors", "hides it by one alike"])
+def test_at_least_once_a_table_that_is_hidden_is_found_again(name: str) -> None:
+    publish_each(1, "bad", 2)
+
+    def handler(event: Event) -> None:
+        note(event.payload)
+        if event.payload == "bad":
+            MISDEEDS[name]()
+
+    drain(declare(handler, topic="work", delivery="at_least_once"), wait_period_ms=1)
+    assert effects() == [1, "bad", 2]
+    assert (lag(), claims(), states()) == (0, [], [])
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "at_least_once", "at_most_once"])
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_generator_that_is_returned_is_no_work_done(delivery: str, batch: bool) -> None:
+    publish_each(1)
+
+    def work() -> Any:
+        yield note(1)
+
+    drain(declare(lambda given: work(), topic="work", delivery=delivery, batch=batch))
+    assert states() == [(1, "dead")]
+    letter = DeadLetter.objects.get()
+    assert letter.exception_class == "pubsub.errors.InvalidSubscription"
+    assert "returned a generator, of which nothing has been done" in letter.exception_message
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
+@pytest.mark.parametrize("way", ["returns", "raises", "exits"])
+def test_a_child_that_comes_back_does_not_go_on_as_the_worker(way: str, delivery: str) -> None:
+    publish_each(1, "forks", 2)
+    with consumer("forking", "--drain", delivery=delivery, way=way) as process:
+        assert process.ends() == 0
+        said = [process.lines.get() for _ in range(process.lines.qsize())]
+    assert [line for line in said if line.startswith("handled")] == ["handled 1 1", 'handled "forks" 1', "handled 2 1"]
+    assert sum("its child has come back" in line for line in said) == 1
+    assert effects() == [1, "forks", 2]
+    assert states() == []
 
 
 @pytest.mark.parametrize("batch", [False, True])

@@ -19,7 +19,7 @@ from tests.processes import Process
 from tests.server import crash, restart
 from tests.sessions import connection_parameters, wait_until
 
-from .helpers import claims, consumer, effects, lag, note, number, publish_each, states
+from .helpers import claims, consumer, effects, fail_as, lag, note, number, publish_each, states
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 KEYS = 40
@@ -197,7 +197,7 @@ def test_eight_workers_eight_partitions_and_random_failures(mode: Delivery, wide
         if chance.random() < 0.02:
             raise ValueError("by chance")
         if chance.random() < 0.01:
-            raise psycopg.errors.DeadlockDetected
+            fail_as("40P01")
         note(event.payload)
 
     declaration = declare(handler, topic="wide", delivery=mode, retry=[0] * 30, on_failure="park_key")

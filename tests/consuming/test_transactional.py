@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
-from psycopg.errors import DeadlockDetected
 
 from pubsub import Backoff, Delivery, OnFailure, Start, publish, publish_many, subscribe
 from pubsub.errors import InvalidSubscription
@@ -18,6 +17,8 @@ from pubsub.subscriptions.declare import Declaration, Registry
 from pubsub.subscriptions.register import register_subscription
 from pubsub.worker.worker import Worker
 from tests.handlers import Recorder, declare, drain
+
+from .helpers import fail_as
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -178,7 +179,7 @@ def test_a_partition_whose_handler_meets_a_failing_database_holds_up_no_other() 
     def unlucky(event: Any) -> None:
         attempts.append(event.payload)
         if len(attempts) < 4:
-            raise DeadlockDetected
+            fail_as("40P01")
 
     lucky = Recorder()
     drain(declare(unlucky, group="a"), declare(lucky, group="b"), wait_period_ms=1)
@@ -360,6 +361,7 @@ def lazy(event: Any) -> Any:
     ("options", "message"),
     [
         ({"group": " "}, "group must be a name"),
+        ({"group": "ü" * 101}, "group must be a name of at most 200 bytes, not '.*'… of 202"),
         ({"start": "newest"}, "an offset of at least 1, not 'newest'"),
         ({"retry": ("1",)}, "retry must be a list of seconds"),
         ({"retry": (-1,)}, "retry must be a list of seconds"),

@@ -6,7 +6,8 @@ WITH ended AS (
 )
 UPDATE consumer_offsets AS cursor
 SET next_offset = target.next_offset, next_position = target.next_position, passed = target.passed,
-    epoch = cursor.epoch + 1, updated_at = clock_timestamp()
+    epoch = cursor.epoch + 1, updated_at = clock_timestamp(),
+    failing_offset = NULL, failures = 0, failing_s = 0, rests_until = NULL
 FROM unnest(%(partitions)s::integer[], %(offsets)s::bigint[], %(positions)s::bigint[], %(passed)s::bigint[])
      AS target (partition_id, next_offset, next_position, passed)
 WHERE cursor.group_id = %(group_id)s AND cursor.topic_id = %(topic_id)s AND cursor.partition_id = target.partition_id

@@ -5,13 +5,16 @@
 -- the log.
 --
 -- is_leased: another worker has a lease there, so that there is nothing to do. crashed: a worker seems to have died there.
+-- is_resting: the database has failed there, and all workers leave it alone for a while. failing_offset, failures,
+-- failing_s: where, how often in a row, and for how long; is_ahead: the group has not passed that yet.
 -- below_position: the group may read only so far, because it has not passed a resize; once nothing is left before that,
 -- it goes on behind it.
 CREATE FUNCTION pubsub_find_work_v1(
     topics text[], groups text[], partitions integer[], worker text, alive_family integer
 ) RETURNS TABLE (
     group_id text, topic text, topic_id integer, partition_id integer, below_position bigint,
-    has_new boolean, has_due boolean, crashed boolean, is_leased boolean
+    has_new boolean, has_due boolean, crashed boolean, is_leased boolean,
+    is_resting boolean, failing_offset bigint, failures integer, failing_s double precision, is_ahead boolean
 )
 LANGUAGE plpgsql
 SET jit = off
@@ -45,10 +48,14 @@ BEGIN
            END,
            NOT lease.is_held AND due.exist,
            lease.exists OR pubsub_was_aborted_v1(cursor.locked_by),
-           lease.is_held
+           lease.is_held,
+           coalesce(cursor.rests_until > clock_timestamp(), false),
+           cursor.failing_offset, cursor.failures, cursor.failing_s,
+           coalesce(cursor.failing_offset >= cursor.next_offset, false)
     FROM unnest(topics, groups) AS asked (topic, group_id)
     JOIN LATERAL (
         SELECT cursor.group_id, cursor.topic_id, cursor.partition_id, cursor.next_position, cursor.updated_at,
+               cursor.next_offset, cursor.rests_until, cursor.failing_offset, cursor.failures, cursor.failing_s,
                cursor.xmax AS locked_by, subscription.delivery, subscription.on_failure, subscription.resizes_passed,
                coalesce(numbered.entries, 0) > cursor.passed AS has_entries
         FROM outbox_topics AS topic
