@@ -132,7 +132,7 @@ def report_failure(
         attempt,
         cut(type(error).__name__, LONGEST_NAME),
         what,
-        extra={**facts, "exception_class": type(error).__qualname__},
+        extra={**facts, "exception_class": cut(type(error).__qualname__, LONGEST_NAME)},
     )
     if event_failed.receivers:
         told = partial(

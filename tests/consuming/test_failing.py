@@ -211,6 +211,24 @@ def test_what_passes_in_time_counts_for_nothing(delivery: str) -> None:
 
 
 @pytest.mark.parametrize("delivery", MODES)
+def test_behind_it_a_handler_gets_lists_again(delivery: str) -> None:
+    publish_each(1, 2)
+    sizes: list[int] = []
+
+    def handler(events: list[Event]) -> None:
+        sizes.append(len(events))
+        if len(sizes) == 1:
+            fail_as("40P01")
+
+    declaration = declare(handler, topic="work", delivery=delivery, batch=True)
+    drain(declaration, wait_period_ms=1)
+    publish_each(3, 4, 5)
+    drain(declaration, wait_period_ms=1)
+    assert sizes == [2, 1, 1, 3]
+    assert lag() == 0
+
+
+@pytest.mark.parametrize("delivery", MODES)
 def test_another_worker_counts_on(delivery: str) -> None:
     publish_each("bad", 2)
     calls: list[int] = []
