@@ -11,6 +11,7 @@ from django.test import override_settings
 from pubsub import Event
 from pubsub.control.seek import seek
 from pubsub.models import Attempt, ConsumerOffset, DeadLetter
+from tests.db.conftest import DJANGOS, connected_with
 from tests.handlers import declare, drain
 from tests.sessions import Session, connection_parameters, wait_until
 
@@ -133,6 +134,16 @@ def test_what_fails_by_the_database_each_time_costs_its_own_event(name: str, del
     unseen = name == "is cut off and hides it"  # at first it shows at the next event
     assert calls == [1] * (ATTEMPTS + unseen)
     assert (lag(), claims()) == (0, [])
+
+
+@pytest.mark.usefixtures("held")
+@pytest.mark.parametrize("delivery", MODES)
+@pytest.mark.parametrize(
+    "name", ["runs into the statement timeout", "finds a row locked", "is cut off", "is cut off and hides it"]
+)
+def test_so_it_is_on_djangos_own_engine(name: str, delivery: str) -> None:
+    with connected_with(engine=DJANGOS):
+        test_what_fails_by_the_database_each_time_costs_its_own_event(name, delivery)
 
 
 @pytest.mark.parametrize("delivery", MODES)
