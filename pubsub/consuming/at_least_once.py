@@ -61,14 +61,15 @@ class AtLeastOnce(Leased):
         entries = lease.all_entries()
         if lease.attempt > most_attempts(task):
             return self._set_poisoned_aside(lease, entries)
-        if task.declared.batch and not lease.taken_over and not lease.failing:
+        has_failed = lease.failing is not None and lease.failing.is_ahead
+        if task.declared.batch and not lease.taken_over and not has_failed:
             batch = Batch(entries, size)
             error = self.failure_of(lease, lambda: handle(task, batch, at_once=size, attempt=lease.attempt))
             if error is None:
                 lease.last, lease.unacknowledged = batch.last, batch.passed
                 self.conclude(lease)
                 return Outcome(passed=batch.passed, last=batch.last)
-            logger.debug("a batch of %s failed; trying its transactions one by one", task, exc_info=error)
+            logger.debug("a batch of %s failed (%s); trying its transactions one by one", task, type(error).__name__)
             entries = lease.all_entries()
         return self.handle_one_by_one(lease, entries, size)
 

@@ -181,7 +181,7 @@ def _position_of(entry: Entry) -> int:
     return entry.position
 
 
-class InHand(NamedTuple):
+class Given(NamedTuple):
     """What a handler was given last."""
 
     first: Entry
@@ -234,16 +234,16 @@ class Batch:
         return entry
 
     @property
-    def given(self) -> "InHand | None":
+    def given(self) -> "Given | None":
         """What was given last, if anything was."""
         if not self._in_hand:
-            return InHand(self._begins_with, self.last) if self._begins_with and self.last else None
+            return Given(self._begins_with, self.last) if self._begins_with and self.last else None
         given = self._in_hand[: len(self._in_hand) - operator.length_hint(self.entries)]
         if not given:
             return None
         of_it = itertools.takewhile(lambda entry: entry.transaction_id == given[-1].transaction_id, reversed(given))
         *_, first = of_it
-        return InHand(first, given[-1])
+        return Given(first, given[-1])
 
 
 class PublishedTogether:
@@ -264,9 +264,9 @@ class PublishedTogether:
             yield entry
 
     @property
-    def given(self) -> InHand | None:
+    def given(self) -> Given | None:
         """What was given last, if anything was."""
-        return InHand(self.first, self.last) if self.first and self.last else None
+        return Given(self.first, self.last) if self.first and self.last else None
 
     @property
     def ends(self) -> tuple[Entry, Entry]:

@@ -13,12 +13,12 @@ import psycopg
 from django.db import connections, transaction
 
 from pubsub.conf import conf
-from pubsub.db.errors import is_ctrl_c, is_disk_full, is_transient
+from pubsub.db.errors import in_the_databases_words, is_ctrl_c, is_disk_full, is_transient
 from pubsub.db.sql import load
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
-from .entries import InHand
+from .entries import Given
 from .session import lock_cursor
 
 Doomed = dict[Any, BaseException]
@@ -45,7 +45,7 @@ class Failing(NamedTuple):
 class Interrupted(Exception):
     """The database has failed under a handler, and that may pass: the events are tried again."""
 
-    def __init__(self, task: PartitionTask, in_hand: InHand, times: int, began: float) -> None:
+    def __init__(self, task: PartitionTask, in_hand: Given, times: int, began: float) -> None:
         self.task = task
         self.in_hand = in_hand
         self.times = times
@@ -55,7 +55,7 @@ class Interrupted(Exception):
     def __str__(self) -> str:
         return (
             f"the database failed while {self.task.declared.handler_name} was handling {self.in_hand.last.name}, "
-            f"{self.times} of {conf().transient_attempts} times: {self.__cause__}"
+            f"{self.times} of {conf().transient_attempts} times: {in_the_databases_words(self.__cause__)}"
         )
 
     @property
@@ -82,7 +82,7 @@ class Interrupted(Exception):
             )
 
 
-def bear(error: BaseException, task: PartitionTask, in_hand: InHand, began: float, before: Failing | None) -> None:
+def bear(error: BaseException, task: PartitionTask, in_hand: Given, began: float, before: Failing | None) -> None:
     """Raises Interrupted while a failure of the database may pass. Returns where it is to count as the handler's."""
     if is_ctrl_c(error) or is_disk_full(error):
         raise error  # no event's doing: without room, not even a dead letter could be kept

@@ -23,7 +23,7 @@ from pubsub.errors import LeaseLost
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
-from .entries import EntryReader, InHand
+from .entries import EntryReader, Given
 from .failing import Failing
 from .session import Cursor, lock_cursor
 
@@ -104,7 +104,7 @@ class HeldLease:
     """Whether another worker seems to have died with it."""
     failing: Failing | None = None
     """At what the database has failed before, under a handler."""
-    given: InHand | None = None
+    given: Given | None = None
     """What the handler was given last."""
     lost: bool = False
     last: Entry | None = None
@@ -142,7 +142,7 @@ class HeldLease:
         if self.lost:
             raise LeaseLost(f"{self.task}: another worker has taken over, from offset {entry.offset} on or before.")
         is_same = self.given and self.given.last.transaction_id == entry.transaction_id
-        self.given = InHand(self.given.first if self.given and is_same else entry, entry)
+        self.given = Given(self.given.first if self.given and is_same else entry, entry)
         return entry
 
     # Its row. The caller has a transaction, or a connection in autocommit.

@@ -163,7 +163,9 @@ class Leased(ABC):
             handle(task, entries, at_once=at_once, attempt=attempt)
 
         doomed = self._doomed.setdefault(task.key, {})
-        error = doomed.get(together.transaction_id) or self.failure_of(lease, call)
+        error = doomed.get(together.transaction_id)
+        if error is None:
+            error = self.failure_of(lease, call)
         if error is not None:
             doomed[together.transaction_id] = error
             try:

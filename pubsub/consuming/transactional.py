@@ -7,11 +7,10 @@ connection.
 
 import logging
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from django.db import connections, transaction
 
@@ -28,30 +27,19 @@ from pubsub.dead_letters.attempts import (
     resolve,
     uncount_death,
 )
-from pubsub.dead_letters.parking import unblocked
-from pubsub.dead_letters.set_aside import has_open, set_aside
+from pubsub.dead_letters.set_aside import has_open
 from pubsub.errors import HandlerEndedTransaction
-from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
-from .call import handle
 from .crashes import BELIEVED_S, Counted, CrashCounter, show_that_no_worker_died
-from .entries import Batch, InHand, PublishedTogether
+from .entries import Batch, PublishedTogether
 from .failing import Doomed, Failing, Interrupted, bear, forget_failures
 from .find_work import Work
-from .mode import Allowance, Outcome, WorkerContext, go_through
+from .handling import AllAtOnce, HandlerFailed, Handling, OneByOne, Spoiled, handle_in_savepoint
+from .mode import Allowance, Outcome, WorkerContext
 from .session import PartitionSession, lock_cursor
 
 logger = logging.getLogger(__name__)
-
-
-class HandlerFailed(Exception):
-    """A handler has failed in a batch that is tried as a whole: all of it is undone."""
-
-
-class Spoiled(Exception):
-    """A handler has left nothing to go on in: neither a savepoint nor the transaction is there any more. What it had in
-    hand is doomed."""
 
 
 class LostToAnother(Exception):
@@ -191,15 +179,6 @@ def _one_by_one(one_by_one: "OneByOne", size: int, counted: Counted | None = Non
             continue  # all is undone; what spoiled it is set aside this time, without another call
 
 
-class Handling(Protocol):
-    """A way to handle a batch in the transaction that is open."""
-
-    def __call__(self, batch: Batch) -> Outcome: ...
-
-    def judge(self, error: BaseException, given: InHand | None) -> None:
-        """Raises what the error means, where that is more than itself. `given` is what the handler was given last."""
-
-
 def _in_one_transaction(
     session: PartitionSession, size: int, handling: Handling, counted: Counted | None = None
 ) -> Outcome:
@@ -221,105 +200,6 @@ def _in_one_transaction(
     return done
 
 
-@dataclass(kw_only=True)
-class AllAtOnce:
-    """Handles a batch as a whole."""
-
-    task: PartitionTask
-    at_once: int
-    began: float = field(default_factory=time.monotonic)
-
-    def __call__(self, batch: Batch) -> Outcome:
-        task = self.task
-        try:
-            # What waits is known for sure only now that the cursor is locked.
-            entries = unblocked(batch, set()) if task.parks_keys else batch.entries
-            handle(task, entries, at_once=self.at_once)
-        except BaseException as error:
-            check_still_in_transaction(task.using, because=error)
-            raise
-        check_still_in_transaction(task.using)
-        return Outcome(passed=batch.passed, last=batch.last)
-
-    def judge(self, error: BaseException, given: InHand | None) -> None:
-        if not is_the_handlers(error, self.task.using):
-            if given is None:
-                return
-            bear(error, self.task, given, self.began, None)
-        raise HandlerFailed(type(error).__name__) from error
-
-
-@dataclass(kw_only=True)
-class OneByOne:
-    """Handles each publisher's transaction in a savepoint; one that fails is set aside, all of it."""
-
-    task: PartitionTask
-    at_once: int
-    attempt: int = 1
-    doomed: Doomed = field(default_factory=dict)
-    poisoned: BaseException | None = None
-    """Why none is that has something for the group. Those before it are passed."""
-    failing: Failing | None = None
-    """At what the database has failed before."""
-    began: float = field(default_factory=time.monotonic)
-    """When the transaction in hand was begun."""
-
-    def __call__(self, batch: Batch) -> Outcome:
-        blocked: set[str] = set()
-        return go_through(self.task, batch, lambda together: self._handle_or_set_aside(together, blocked))
-
-    def judge(self, error: BaseException, given: InHand | None) -> None:
-        if given and not isinstance(error, Interrupted | Spoiled) and not is_the_handlers(error, self.task.using):
-            bear(error, self.task, given, self.began, self.failing)
-            self.doomed[given.last.transaction_id] = error
-            raise Spoiled from error
-
-    def _handle_or_set_aside(self, together: PublishedTogether, blocked: set[str]) -> int:
-        """Returns how many events failed."""
-        task = self.task
-        connection = connections[task.using]
-        self.began = time.monotonic()
-        try:
-            with transaction.atomic(using=task.using):
-                if together.transaction_id in self.doomed:
-                    raise self.doomed[together.transaction_id]
-                entries = unblocked(together, blocked) if task.parks_keys else together
-                if self.poisoned and any(entry.is_mine for entry in entries):
-                    raise self.poisoned
-                _handle_in_savepoint(task, entries, self.at_once, self.attempt)
-        except BaseException as error:
-            if together.transaction_id not in self.doomed and not is_the_handlers(error, task.using):
-                if together.given is None:
-                    raise
-                bear(error, task, together.given, self.began, self.failing)
-            if connection.needs_rollback or connection.closed_in_transaction:
-                self.doomed[together.transaction_id] = error
-                raise Spoiled from error
-            done = set_aside(task, *together.ends, error, attempts=self.attempt)
-            blocked.update(done.keys)
-            if self.failing:
-                with connection.cursor() as db:
-                    forget_failures(db, task, together.first, self.failing)
-            return done.count
-        return 0
-
-
-def _handle_in_savepoint(task: PartitionTask, entries: Iterable[Entry], at_once: int, attempt: int) -> None:
-    """What would fail at the commit, or behind it, fails here, where it can be told whose fault it is."""
-    try:
-        handle(task, entries, at_once=at_once, attempt=attempt)
-    except BaseException as error:
-        check_still_in_transaction(task.using, because=error)
-        raise
-    check_still_in_transaction(task.using)
-    connections[task.using].check_constraints()
-    # Nor may a handler have set something for the rest of the transaction, such as another search_path.
-    with connections[task.using].cursor() as db:
-        db.execute(load("consuming/still_reachable"), task.parameters)
-        if db.fetchone() is None:
-            raise HandlerEndedTransaction("The handler has made a table that hides consumer_offsets from the worker.")
-
-
 def _retry(task: PartitionTask, at_once: int, counted: Letters | None, failing: Failing | None, doomed: Doomed) -> int:
     """Tries what has been counted already, or what is due. Returns how many events were tried."""
     using, began = task.using, time.monotonic()
@@ -338,7 +218,7 @@ def _retry(task: PartitionTask, at_once: int, counted: Letters | None, failing: 
                 with refusing_to_end(using), transaction.atomic(using=using):
                     if key in doomed:
                         raise doomed[key]
-                    _handle_in_savepoint(task, together, at_once, attempt)
+                    handle_in_savepoint(task, together, at_once, attempt)
             except BaseException as error:
                 check_still_in_transaction(using, because=error)
                 if key not in doomed and not is_the_handlers(error, using):

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator
 
 import psycopg
-from django.db import InterfaceError, connections
+from django.db import DatabaseError, InterfaceError, connections
 from django.db.utils import DatabaseErrorWrapper
 
 from pubsub.errors import PubSubError
@@ -81,6 +81,18 @@ def is_disk_full(error: BaseException | None) -> bool:
     True
     """
     return error is not None and any(sqlstate(cause) == "53100" for cause in _causes(error))
+
+
+def in_the_databases_words(error: BaseException | None) -> str:
+    """What the database has said, without what a handler has made of it: that may quote payloads.
+
+    >>> in_the_databases_words(psycopg.errors.DeadlockDetected("deadlock detected"))
+    'deadlock detected'
+    """
+    for cause in _causes(error) if error else ():
+        if isinstance(cause, psycopg.Error | DatabaseError | InterfaceError):
+            return next(iter(str(cause).splitlines()), type(cause).__name__)
+    return type(error).__name__
 
 
 def is_the_handlers(error: BaseException, using: str) -> bool:

@@ -20,7 +20,7 @@ from pubsub.signals import event_failed, tell
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.task import PartitionTask
 
-from .failure import describe_failure, store
+from .failure import LONGEST_NAME, cut, describe_failure, store
 from .parking import Parked, hold_blockers, unpark
 
 logger = logging.getLogger(__name__)
@@ -130,9 +130,9 @@ def report_failure(
         task.declared.handler_name,
         first.name,
         attempt,
-        type(error).__name__,
+        cut(type(error).__name__, LONGEST_NAME),
         what,
-        extra={**facts, "exception_class": type(error).__qualname__},
+        extra={**facts, "exception_class": cut(type(error).__qualname__, LONGEST_NAME)},
     )
     if event_failed.receivers:
         told = partial(

@@ -95,6 +95,13 @@ def forking(event: Event) -> None:
     say(event)
 
 
+def leaving(event: Event) -> None:
+    """Raises what would end a program."""
+    if event.payload == "leave":
+        raise {"KeyboardInterrupt": KeyboardInterrupt, "GeneratorExit": GeneratorExit}[settings["by"]]
+    note(event)
+
+
 def asking(event: Event) -> None:
     """Says when it begins, and asks the database when it gets a line."""
     tell("begins", json.dumps(event.payload), event.attempt)
@@ -120,7 +127,7 @@ def collecting(event: Event) -> None:
     tell("walked", len(gc.get_objects()), gc.get_freeze_count())
 
 
-HANDLERS = (plain, fatal, hanging, hungry, slow, forking, asking, killing, counting, collecting)
+HANDLERS = (plain, fatal, hanging, hungry, slow, forking, leaving, asking, killing, counting, collecting)
 handlers: dict[str, Callable[[Event], Any]] = {each.__name__: each for each in HANDLERS}
 retry = settings.get("retry", [])
 subscribe(

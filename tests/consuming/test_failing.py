@@ -11,6 +11,7 @@ from django.test import override_settings
 from pubsub import Event
 from pubsub.control.seek import seek
 from pubsub.models import Attempt, ConsumerOffset, DeadLetter
+from tests.db.conftest import DJANGOS, connected_with
 from tests.handlers import declare, drain
 from tests.sessions import Session, connection_parameters, wait_until
 
@@ -135,6 +136,16 @@ def test_what_fails_by_the_database_each_time_costs_its_own_event(name: str, del
     assert (lag(), claims()) == (0, [])
 
 
+@pytest.mark.usefixtures("held")
+@pytest.mark.parametrize("delivery", MODES)
+@pytest.mark.parametrize(
+    "name", ["runs into the statement timeout", "finds a row locked", "is cut off", "is cut off and hides it"]
+)
+def test_so_it_is_on_djangos_own_engine(name: str, delivery: str) -> None:
+    with connected_with(engine=DJANGOS):
+        test_what_fails_by_the_database_each_time_costs_its_own_event(name, delivery)
+
+
 @pytest.mark.parametrize("delivery", MODES)
 @pytest.mark.parametrize("name", LASTING)
 def test_what_another_connection_raises_is_the_handlers_at_once(name: str, delivery: str) -> None:
@@ -208,6 +219,24 @@ def test_what_passes_in_time_counts_for_nothing(delivery: str) -> None:
     drain(declare(handler, topic="work", delivery=delivery), wait_period_ms=1)
     assert effects() == list(range(6))
     assert states() == []
+
+
+@pytest.mark.parametrize("delivery", MODES)
+def test_behind_it_a_handler_gets_lists_again(delivery: str) -> None:
+    publish_each(1, 2)
+    sizes: list[int] = []
+
+    def handler(events: list[Event]) -> None:
+        sizes.append(len(events))
+        if len(sizes) == 1:
+            fail_as("40P01")
+
+    declaration = declare(handler, topic="work", delivery=delivery, batch=True)
+    drain(declaration, wait_period_ms=1)
+    publish_each(3, 4, 5)
+    drain(declaration, wait_period_ms=1)
+    assert sizes == [2, 1, 1, 3]
+    assert lag() == 0
 
 
 @pytest.mark.parametrize("delivery", MODES)

@@ -295,6 +295,17 @@ def test_asynchronous_orm_calls_are_in_the_handlers_transaction() -> None:
     assert states() == [("bad", "dead")]
 
 
+@pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
+@pytest.mark.parametrize("by", ["KeyboardInterrupt", "GeneratorExit"])
+def test_a_handler_does_not_end_run_consumer_by_what_would_end_a_program(by: str, delivery: str) -> None:
+    publish_each(1, "leave", 3)
+    with consumer("leaving", "--drain", delivery=delivery, by=by) as process:
+        assert process.ends() == 0
+    assert effects() == [1, 3]
+    assert states() == [("leave", "dead")]
+    assert DeadLetter.objects.get().exception_class == f"builtins.{by}"
+
+
 def test_a_handler_that_hangs_is_ended_and_seen(tmp_path: Any) -> None:
     publish_each(1, "hang")
     liveness = tmp_path / "alive"

@@ -26,11 +26,12 @@ class Interrupts(Exception):
 
 
 def many_causes() -> BaseException:
-    error: BaseException = ValueError("the first")
+    error = ValueError("the first")
     for n in range(100_000):
-        outer = ValueError(f"number {n}")
-        outer.__cause__ = error
-        error = outer
+        try:
+            raise ValueError(f"number {n}") from error
+        except ValueError as outer:
+            error = outer
     return error
 
 
@@ -40,7 +41,7 @@ ODD: dict[str, tuple[Callable[[], BaseException], str, str]] = {
     "its text exits": (Exits, MESSAGE, "(its message could not be had: SystemExit)"),
     "its text ends the generator": (Interrupts, MESSAGE, "(its message could not be had: GeneratorExit)"),
     "its text is 20 MB long": (lambda: ValueError("x" * 20_000_000), MESSAGE, "19980000 characters are left out"),
-    "it has 100,000 causes": (many_causes, TRACEBACK, "ValueError: number 99999\n"),
+    "it has 100,000 causes": (many_causes, TRACEBACK, "more than 100 causes"),
     "it is a group of 100,000": (
         lambda: ExceptionGroup("many", [ValueError(n) for n in range(100_000)]),
         TRACEBACK,

@@ -1,0 +1,142 @@
+"""The two ways to handle a batch in the transaction that is open: as a whole, or one publisher's transaction at a time.
+
+Each says whose fault a failure is: the handler's, or the database's, which may pass.
+"""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from django.db import connections, transaction
+
+from pubsub.db.errors import is_the_handlers
+from pubsub.db.guard import check_still_in_transaction
+from pubsub.db.sql import load
+from pubsub.dead_letters.parking import unblocked
+from pubsub.dead_letters.set_aside import set_aside
+from pubsub.errors import HandlerEndedTransaction
+from pubsub.events import Entry
+from pubsub.subscriptions.task import PartitionTask
+
+from .call import handle
+from .entries import Batch, Given, PublishedTogether
+from .failing import Doomed, Failing, Interrupted, bear, forget_failures
+from .mode import Outcome, go_through
+
+
+class HandlerFailed(Exception):
+    """A handler has failed in a batch that is tried as a whole: all of it is undone."""
+
+
+class Spoiled(Exception):
+    """A handler has left nothing to go on in: neither a savepoint nor the transaction is there any more. What it had in
+    hand is doomed."""
+
+
+class Handling(Protocol):
+    """A way to handle a batch in the transaction that is open."""
+
+    def __call__(self, batch: Batch) -> Outcome: ...
+
+    def judge(self, error: BaseException, given: Given | None) -> None:
+        """Raises what the error means, where that is more than itself. `given` is what the handler was given last."""
+
+
+@dataclass(kw_only=True)
+class AllAtOnce:
+    """Handles a batch as a whole."""
+
+    task: PartitionTask
+    at_once: int
+    began: float = field(default_factory=time.monotonic)
+
+    def __call__(self, batch: Batch) -> Outcome:
+        task = self.task
+        try:
+            # What waits is known for sure only now that the cursor is locked.
+            entries = unblocked(batch, set()) if task.parks_keys else batch.entries
+            handle(task, entries, at_once=self.at_once)
+        except BaseException as error:
+            check_still_in_transaction(task.using, because=error)
+            raise
+        check_still_in_transaction(task.using)
+        return Outcome(passed=batch.passed, last=batch.last)
+
+    def judge(self, error: BaseException, given: Given | None) -> None:
+        if not is_the_handlers(error, self.task.using):
+            if given is None:
+                return
+            bear(error, self.task, given, self.began, None)
+        raise HandlerFailed(type(error).__name__) from error
+
+
+@dataclass(kw_only=True)
+class OneByOne:
+    """Handles each publisher's transaction in a savepoint; one that fails is set aside, all of it."""
+
+    task: PartitionTask
+    at_once: int
+    attempt: int = 1
+    doomed: Doomed = field(default_factory=dict)
+    poisoned: BaseException | None = None
+    """Why none is that has something for the group. Those before it are passed."""
+    failing: Failing | None = None
+    """At what the database has failed before."""
+    began: float = field(default_factory=time.monotonic)
+    """When the transaction in hand was begun."""
+
+    def __call__(self, batch: Batch) -> Outcome:
+        blocked: set[str] = set()
+        return go_through(self.task, batch, lambda together: self._handle_or_set_aside(together, blocked))
+
+    def judge(self, error: BaseException, given: Given | None) -> None:
+        if given and not isinstance(error, Interrupted | Spoiled) and not is_the_handlers(error, self.task.using):
+            bear(error, self.task, given, self.began, self.failing)
+            self.doomed[given.last.transaction_id] = error
+            raise Spoiled from error
+
+    def _handle_or_set_aside(self, together: PublishedTogether, blocked: set[str]) -> int:
+        """Returns how many events failed."""
+        task = self.task
+        connection = connections[task.using]
+        self.began = time.monotonic()
+        try:
+            with transaction.atomic(using=task.using):
+                if together.transaction_id in self.doomed:
+                    raise self.doomed[together.transaction_id]
+                entries = unblocked(together, blocked) if task.parks_keys else together
+                if self.poisoned and any(entry.is_mine for entry in entries):
+                    raise self.poisoned
+                handle_in_savepoint(task, entries, self.at_once, self.attempt)
+        except BaseException as error:
+            if together.transaction_id not in self.doomed and not is_the_handlers(error, task.using):
+                if together.given is None:
+                    raise
+                bear(error, task, together.given, self.began, self.failing)
+            if connection.needs_rollback or connection.closed_in_transaction:
+                self.doomed[together.transaction_id] = error
+                raise Spoiled from error
+            done = set_aside(task, *together.ends, error, attempts=self.attempt)
+            blocked.update(done.keys)
+            if self.failing:
+                with connection.cursor() as db:
+                    forget_failures(db, task, together.first, self.failing)
+            return done.count
+        return 0
+
+
+def handle_in_savepoint(task: PartitionTask, entries: Iterable[Entry], at_once: int, attempt: int) -> None:
+    """What would fail at the commit, or behind it, fails here, where it can be told whose fault it is."""
+    try:
+        handle(task, entries, at_once=at_once, attempt=attempt)
+    except BaseException as error:
+        check_still_in_transaction(task.using, because=error)
+        raise
+    check_still_in_transaction(task.using)
+    connections[task.using].check_constraints()
+    # Nor may a handler have set something for the rest of the transaction, such as another search_path.
+    with connections[task.using].cursor() as db:
+        db.execute(load("consuming/still_reachable"), task.parameters)
+        if db.fetchone() is None:
+            raise HandlerEndedTransaction("The handler has made a table that hides consumer_offsets from the worker.")
