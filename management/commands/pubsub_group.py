@@ -10,6 +10,7 @@ from pubsub import control
 from pubsub.management.arguments import duration, start, steps, whole_number
 from pubsub.management.exits import MISUSED
 from pubsub.management.operator_command import OperatorCommand
+from pubsub.management.status_text import group_as_data
 from pubsub.management.tables import seconds, table, terminal_width
 from pubsub.models import Member
 from pubsub.monitoring.status import GroupStatus, SystemStatus, status
@@ -75,7 +76,9 @@ class Command(OperatorCommand):
         groups = [group for group in now.groups if topic in (None, group.topic)]
         headings = ["group", "topic", "status", "members>", "heard of>", "lag>", "behind>", "dead>", "retrying>"]
         lines = table(headings, [row(group, now) for group in groups], terminal_width())
-        self.report(options, [data(group) for group in groups], lines if groups else ["No group is subscribed."])
+        self.report(
+            options, [group_as_data(group) for group in groups], lines if groups else ["No group is subscribed."]
+        )
 
     def members(self, group: str, topic: str | None = None, **options: Any) -> None:
         using = options["database"]
@@ -229,12 +232,3 @@ def row(group: GroupStatus, now: SystemStatus) -> list[str]:
         f"{group.dead:,}{'+' * group.letters_bounded}",
         f"{group.retrying:,}",
     ]
-
-
-def data(group: GroupStatus) -> dict[str, Any]:
-    return {
-        **vars(group),
-        "lag": group.lag,
-        "behind_s": round(group.behind_s, 3),
-        "partitions": [vars(partition) for partition in group.partitions],
-    }

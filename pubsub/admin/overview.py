@@ -173,9 +173,15 @@ class OverviewAdmin(Pages):
         """The problem, with the page that helps, if the user may see it."""
         address, button = "", ""
         match problem.code:
-            case "dead-letters":
+            case "dead-letters" | "stopped":
                 address = self.letters_address(request, state=DeadLetter.State.DEAD, group=problem.group)
                 button = _("View dead letters")
+            case "waits-for-retry":
+                address = self.letters_address(request, state=DeadLetter.State.RETRYING, group=problem.group)
+                button = _("View dead letters")
+            case "failing":
+                address = self.letters_address(request, group=problem.group)
+                button = _("View failed events")
             case "not-moving" if address := self.events_address(
                 request, topic_name=problem.topic, offset=problem.offset
             ):
@@ -187,7 +193,9 @@ class OverviewAdmin(Pages):
                 pass
             case "long-transaction" | "slot":
                 address, button = "#sessions", _("View open transactions")
-            case "sequencer" | "delayed" | "foreign":
+            case "delayed" | "foreign":
+                address, button = "#sessions", _("View sequencer")
+            case code if code.startswith("sequencer"):
                 address, button = "#sessions", _("View sequencer")
             case _:
                 here = (problem.topic, problem.group)
@@ -196,10 +204,9 @@ class OverviewAdmin(Pages):
                 button = _("Resume or move") if problem.code in ("paused", "dead") else _("View group")
         return ProblemRow(problem=problem, address=address, button=button if address else "")
 
-    def letters_address(self, request: HttpRequest, *, state: str, group: str = "") -> str:
+    def letters_address(self, request: HttpRequest, **chosen: str) -> str:
         if not request.user.has_perm("pubsub.view_deadletter"):
             return ""
-        chosen = {"state": state} | ({"group": group} if group else {})
         return self.address("deadletter_changelist") + "?" + urlencode(chosen)
 
     def events_address(self, request: HttpRequest, **chosen: Any) -> str:
