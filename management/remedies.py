@@ -29,6 +29,9 @@ def remedy(problem: Problem, using: str = DEFAULT_DB_ALIAS) -> str:
             command = f"pubsub_group members {group} --topic={topic}"
         case "not-moving":
             command = f"pubsub_tail {topic} --from={problem.offset} --max-events=1"
+        case "no-handler":
+            # Under which name it goes on, if at all, only the deploy knows.
+            command = f"pubsub_group rename {group} NEW-NAME --topic={topic}"
         case "no-members":
             command = f"run_consumer --topic={topic} --group={group}"
         case "refused":

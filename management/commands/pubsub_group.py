@@ -1,4 +1,4 @@
-"""Consumer groups: list, pause, resume, cancel, move and remove them, and list their members."""
+"""Consumer groups: list, pause, resume, cancel, move, rename and remove them, and list their members."""
 
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -55,6 +55,10 @@ class Command(OperatorCommand):
         self._add_group(parts)
         parts.add_argument("--older-than", type=duration, required=True, help="such as 3d or 12h")
         self._add_force(parts, "wait for workers' transactions and end leases, instead of refusing")
+        self.add_changing_arguments(parts)
+        parts = actions.add_parser("rename", help="give it another name, under which it continues where it was")
+        self._add_group(parts)
+        parts.add_argument("name", help="the new name")
         self.add_changing_arguments(parts)
         parts = actions.add_parser("remove", help="remove it; refused where something would be lost")
         self._add_group(parts)
@@ -164,6 +168,16 @@ class Command(OperatorCommand):
                     topic, group, older_than=older_than, force=options["force"], wait_s=options["wait"], **who
                 )
         self._report_moves(group, topic, moves, options)
+
+    def rename(self, group: str, name: str, topic: str | None = None, **options: Any) -> None:
+        with self.changing(options) as who:
+            chosen = control.subscriptions_of(group, topic=topic, using=who["using"])
+            renamed = [control.rename_group(subscription.topic.name, group, name, **who) for subscription in chosen]
+        self.report(
+            options,
+            [vars(each) for each in renamed],
+            [f'Group "{group}" on topic "{each.topic}" is now "{each.after}".' for each in renamed],
+        )
 
     def remove(self, group: str, topic: str | None = None, **options: Any) -> None:
         topic = self._one_topic(group, topic, options)

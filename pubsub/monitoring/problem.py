@@ -18,6 +18,7 @@ CODES = {
     "delayed": STUCK,
     "dead": STUCK,
     "no-members": STUCK,
+    "no-handler": STUCK,
     "not-moving": STUCK,
     "failing": STUCK,
     "stopped": STUCK,

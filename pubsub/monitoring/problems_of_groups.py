@@ -71,7 +71,16 @@ def _of_active_group(status: SystemStatus, group: GroupStatus) -> Iterator[Probl
             "No worker is running for %(group)s (%(topic)s). %(lag)s are waiting, the oldest for %(behind)s.",
             group.lag,
         )
-        yield problem_of(group, "no-members", text, group.waiting_since, lag=lag, behind=behind)
+        if not group.has_handler:
+            text = ngettext(
+                "No worker is running for %(group)s (%(topic)s), and no handler is declared for it here. %(lag)s has "
+                "been waiting for %(behind)s.",
+                "No worker is running for %(group)s (%(topic)s), and no handler is declared for it here. %(lag)s are "
+                "waiting, the oldest for %(behind)s.",
+                group.lag,
+            )
+        code = "no-members" if group.has_handler else "no-handler"
+        yield problem_of(group, code, text, group.waiting_since, lag=lag, behind=behind)
     elif stuck:
         oldest = max(stuck, key=lambda partition: partition.behind_s)
         text = ngettext(

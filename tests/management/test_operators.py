@@ -305,6 +305,14 @@ def test_what_is_old_is_left_out_and_the_group_removed() -> None:
     assert run("pubsub_group", "list") == "No group is subscribed.\n"
 
 
+def test_a_group_is_renamed() -> None:
+    make_topic()
+    subscribe()
+    assert told("pubsub_group", "rename", GROUP, "post", "--dry-run")[0]["dry_run"]
+    assert run("pubsub_group", "rename", GROUP, "post") == 'Group "mail" on topic "orders" is now "post".\n'
+    assert "Did you mean" in run("pubsub_group", "rename", "pots", "mail", exit_code=1)
+
+
 # pubsub_status
 
 

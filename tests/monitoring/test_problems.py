@@ -193,6 +193,12 @@ CASES = {
         "no-members",
         "mail (orders). 1 event has been waiting for 2 h 5 min",
     ),
+    "no workers, and no handler": (
+        {"groups": [group(cursor(lag=1, waiting=7500, moved=9000), members=0, has_handler=False)]},
+        STUCK,
+        "no-handler",
+        "mail (orders), and no handler is declared for it here",
+    ),
     "stuck": (
         {"groups": [group(cursor(), cursor(3, lag=5, waiting=500, moved=120), cursor(1, lag=1, waiting=90, moved=90))]},
         STUCK,
