@@ -128,7 +128,7 @@ def topic_cells(topic: TopicStatus) -> list[str]:
         f"{topic.tip:,}",
         f"{topic.kept:,}",
         bytes_of(topic.bytes),
-        "–" if topic.rate is None else f"{topic.rate:,.1f}",
+        f"{topic.rate:,.1f}",
     ]
 
 

@@ -22,8 +22,8 @@ class TopicStatus:
     """What they take on disk, estimated: topics share their tables."""
     published_at: dt.datetime | None
     """The newest message's time; null where there is none."""
-    rate: float | None
-    """Events published per second, over the last minutes; null while too little is known."""
+    rate: float
+    """Events numbered per second, over the last minutes."""
 
 
 @dataclass(frozen=True, kw_only=True)

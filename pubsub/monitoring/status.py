@@ -91,8 +91,7 @@ def partitions_by_group(using: str, now: dt.datetime) -> dict[tuple[str, str], t
 
 
 def _topic(row: dict[str, Any]) -> TopicStatus:
-    seconds, before = row.pop("seconds_since"), row.pop("tip_before")
-    rate = (row["tip"] - before) / seconds if seconds and seconds >= 1 else None
+    rate = row.pop("recent") / max(1.0, row.pop("seconds"))
     return TopicStatus(rate=rate, bytes=row["kept"] * row.pop("event_bytes"), **row)
 
 
