@@ -10,12 +10,16 @@ from pubsub.monitoring.problems import Problem
 def remedy(problem: Problem, using: str = DEFAULT_DB_ALIAS) -> str:
     """The command, or the SQL statement, to begin with; empty where there is none.
 
-    >>> remedy(Problem(severity="stuck", code="dead", text="…", topic="orders", group="mail"))
+    >>> remedy(Problem(code="dead", text="…", topic="orders", group="mail"))
     'manage.py pubsub_group resume mail --topic=orders'
     """
     topic, group = quote(problem.topic), quote(problem.group)
     match problem.code:
-        case "dead-letters":
+        case "failing":
+            command = f"pubsub_dead_letters list --topic={topic} --group={group}"
+        case "waits-for-retry":
+            command = f"pubsub_dead_letters replay --topic={topic} --group={group}"
+        case "dead-letters" | "stopped":
             command = f"pubsub_dead_letters list --topic={topic} --group={group} --state=dead"
         case "dead" | "paused":
             command = f"pubsub_group resume {group} --topic={topic}"
@@ -25,15 +29,16 @@ def remedy(problem: Problem, using: str = DEFAULT_DB_ALIAS) -> str:
             command = f"pubsub_group members {group} --topic={topic}"
         case "not-moving":
             command = f"pubsub_tail {topic} --from={problem.offset} --max-events=1"
+        case "no-handler":
+            # Under which name it goes on, if at all, only the deploy knows.
+            command = f"pubsub_group rename {group} NEW-NAME --topic={topic}"
         case "no-members":
             command = f"run_consumer --topic={topic} --group={group}"
         case "refused":
             command = f"run_consumer --topic={topic}"
-        case "delayed" | "foreign":
+        case "delayed" | "foreign" | "sequencer":
             command = "run_consumer"
-        case "sequencer" if problem.pid is None:
-            command = "run_consumer"
-        case "sequencer" | "long-transaction" if problem.pid is not None:
+        case "sequencer-blocked" | "sequencer-silent" | "long-transaction" if problem.pid is not None:
             return f"SELECT pg_terminate_backend({problem.pid})"
         case _:
             return ""

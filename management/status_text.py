@@ -25,19 +25,13 @@ def as_data(
     return {
         "taken_at": now.taken_at,
         "topics": [topic_as_data(found) for found in _topics(now, topic)],
-        "groups": [
-            {
-                **vars(found),
-                "lag": found.lag,
-                "behind_s": round(found.behind_s, 3),
-                "waiting_since": found.waiting_since,
-                "partitions": [vars(partition) for partition in found.partitions],
-            }
-            for found in _groups(now, topic, group)
-        ],
+        "groups": [group_as_data(found) for found in _groups(now, topic, group)],
         "sequencer": dataclasses.asdict(now.sequencer),
         "blockers": [vars(blocker) for blocker in now.blockers],
-        "problems": [{**vars(found), "remedy": remedy(found, using)} for found in _problems(now, topic, group)],
+        "problems": [
+            {"severity": found.severity, **vars(found), "remedy": remedy(found, using)}
+            for found in problems_of(now, topic, group)
+        ],
     }
 
 
@@ -45,6 +39,17 @@ def topic_as_data(topic: TopicStatus) -> dict[str, Any]:
     """A topic as `--format json` prints it."""
     data = {**vars(topic), "retention": topic.retention.total_seconds()}
     return {RENAMED.get(name, name): value for name, value in data.items()}
+
+
+def group_as_data(group: GroupStatus) -> dict[str, Any]:
+    """A group as `--format json` prints it."""
+    return {
+        **dataclasses.asdict(group),
+        "lag": group.lag,
+        "readable": group.readable,
+        "behind_s": round(group.behind_s, 3),
+        "waiting_since": group.waiting_since,
+    }
 
 
 def as_text(
@@ -60,7 +65,7 @@ def as_text(
     groups = _groups(now, topic, group)
     parts = [
         [cut(f"{now.taken_at:%Y-%m-%d %H:%M:%S %Z} – {_sequencer(now)}", width)],
-        _problem_lines(_problems(now, topic, group), width, using),
+        _problem_lines(problems_of(now, topic, group), width, using),
         _topic_lines(_topics(now, topic), width),
         _group_lines(groups, width),
         _partition_lines(groups, width, every),
@@ -82,7 +87,7 @@ def _groups(now: SystemStatus, topic: str | None, group: str | None) -> list[Gro
     return [found for found in now.groups if topic in (None, found.topic) and group in (None, found.group)]
 
 
-def _problems(now: SystemStatus, topic: str | None, group: str | None) -> list[Problem]:
+def problems_of(now: SystemStatus, topic: str | None, group: str | None) -> list[Problem]:
     """Of a topic or a group, and what concerns all of them."""
     return [
         found
@@ -111,7 +116,7 @@ def _sequencer(now: SystemStatus) -> str:
         said += f"events wait for their offsets for {seconds(now.seconds_since(sequencer.waiting_since))}, "
     if sequencer.overdue_since:
         said += f"delayed events are overdue for {seconds(now.seconds_since(sequencer.overdue_since))}, "
-    return said + (f"numbered by session {sequencer.leader_pid}" if sequencer.leader_pid else "no process leads")
+    return said + (f"numbered by session {sequencer.leader_pid}" if sequencer.leader_pid else "no sequencer")
 
 
 def topic_cells(topic: TopicStatus) -> list[str]:
@@ -123,7 +128,7 @@ def topic_cells(topic: TopicStatus) -> list[str]:
         f"{topic.tip:,}",
         f"{topic.kept:,}",
         bytes_of(topic.bytes),
-        "–" if topic.rate is None else f"{topic.rate:,.1f}",
+        f"{topic.rate:,.1f}",
     ]
 
 
@@ -134,7 +139,7 @@ def _topic_lines(topics: list[TopicStatus], width: int) -> list[str]:
         [*topic_cells(topic), *([seconds(topic.retention.total_seconds()), topic.zero_subscribers] if wide else [])]
         for topic in topics
     ]
-    return table([*headings, *(["RETENTION>", "ALONE"] if wide else [])], rows, width)
+    return table([*headings, *(["RETENTION>", "NO SUBSCRIBERS"] if wide else [])], rows, width)
 
 
 def _group_lines(groups: list[GroupStatus], width: int) -> list[str]:
@@ -156,7 +161,7 @@ def _group_lines(groups: list[GroupStatus], width: int) -> list[str]:
         ]
         for group in groups
     ]
-    return table([*headings, *(["PARKED>", "DELIVERY", "BECAUSE"] if wide else [])], rows, width)
+    return table([*headings, *(["PARKED>", "DELIVERY", "REASON"] if wide else [])], rows, width)
 
 
 def _partition_lines(groups: list[GroupStatus], width: int, every: bool) -> list[str]:
@@ -185,7 +190,7 @@ def _ranges(missed: Any) -> str:
 def _blocker_lines(now: SystemStatus, width: int) -> list[str]:
     lines = []
     for blocker in now.blockers:
-        who = f"{blocker.kind} {blocker.name}".strip() + (f", pid {blocker.pid}" if blocker.pid else "")
+        who = f"{blocker.kind} {blocker.who}".strip() + (f", pid {blocker.pid}" if blocker.pid else "")
         since = f", {blocker.state} for {seconds(blocker.age_s)}" if blocker.age_s is not None else f", {blocker.state}"
         parts = {"the sequencer": blocker.blocks_sequencer, "retention": blocker.blocks_retention}
         blocked = [name for name, is_blocked in parts.items() if is_blocked]
@@ -194,4 +199,4 @@ def _blocker_lines(now: SystemStatus, width: int) -> list[str]:
         lines.append(cut(f"{who}{since}{what}{kept}", width))
         if blocker.query:
             lines.append(cut(f"    {blocker.query}", width) if width > 8 else "")
-    return [cut("OPEN FOR LONG", width), *lines] if lines else []
+    return [cut("LONG TRANSACTIONS", width), *lines] if lines else []

@@ -1,7 +1,6 @@
 """The overview: is anything stuck, since when, and what to press."""
 
 import datetime as dt
-import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +14,13 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
-from pubsub.charts import sparkline
 from pubsub.models import DeadLetter, Overview, Subscription
 from pubsub.models import Status as GroupState
 from pubsub.monitoring.problems import STUCK, Problem, find_problems
 from pubsub.monitoring.samples import Point, series
 from pubsub.monitoring.status import GroupStatus, SystemStatus, TopicStatus, status
 
-from .formats import number
+from .courses import lag_chart, rate_chart
 from .page import Pages
 
 CHARTED = dt.timedelta(hours=1)
@@ -101,7 +99,6 @@ class OverviewAdmin(Pages):
             )
             for group in now.groups
         ]
-        rates = [topic.rate for topic in now.topics if topic.rate is not None]
         return {
             "status": now,
             "problems": problems,
@@ -115,7 +112,7 @@ class OverviewAdmin(Pages):
                 for topic in now.topics
             ],
             "totals": {
-                "rate": sum(rates) if rates else None,
+                "rate": sum(topic.rate for topic in now.topics),
                 "lag": sum(group.lag for group in now.groups if group.status != GroupState.CANCELLED),
                 "behind_s": max(
                     (group.behind_s for group in now.groups if group.status != GroupState.CANCELLED), default=0.0
@@ -138,17 +135,10 @@ class OverviewAdmin(Pages):
         end: dt.datetime,
         is_wrong: bool,
     ) -> GroupRow:
-        values = [(point.at, float(point.lag)) for point in samples]
-        values.append((end, float(group.lag)))
-        most = max(int(value) for _, value in values)
-        label = _("Lag in the last hour: %(now)s events now, %(most)s at most.") % {
-            "now": number(group.lag),
-            "most": number(most),
-        }
         return GroupRow(
             group=group,
             status=str(GroupState(group.status).label).partition(":")[0],
-            chart=sparkline(values, start, end, label),
+            chart=lag_chart(group, samples, start, end),
             address=self.address("subscription_change", group.subscription_id),
             letters=self.letters_address(request, group=group.group, state=DeadLetter.State.DEAD),
             is_wrong=is_wrong,
@@ -157,14 +147,10 @@ class OverviewAdmin(Pages):
     def topic_row(
         self, request: HttpRequest, topic: TopicStatus, samples: list[Point], start: dt.datetime, end: dt.datetime
     ) -> TopicRow:
-        values = _rates([*samples, Point(at=end, tip=topic.tip, lag=0, behind_s=0)], start)
-        label = _("Events per second in the last hour, %(most)s at most.") % {
-            "most": number(round(max((value for _, value in values), default=0)))
-        }
         may_see = request.user.has_perm("pubsub.view_topic")
         return TopicRow(
             topic=topic,
-            chart=sparkline(values, start, end, label),
+            chart=rate_chart(topic, samples, start, end),
             address=self.address("topic_change", topic.id) if may_see else "",
             events=self.events_address(request, topic=topic.id),
         )
@@ -173,9 +159,15 @@ class OverviewAdmin(Pages):
         """The problem, with the page that helps, if the user may see it."""
         address, button = "", ""
         match problem.code:
-            case "dead-letters":
+            case "dead-letters" | "stopped":
                 address = self.letters_address(request, state=DeadLetter.State.DEAD, group=problem.group)
                 button = _("View dead letters")
+            case "waits-for-retry":
+                address = self.letters_address(request, state=DeadLetter.State.RETRYING, group=problem.group)
+                button = _("View dead letters")
+            case "failing":
+                address = self.letters_address(request, group=problem.group)
+                button = _("View failed events")
             case "not-moving" if address := self.events_address(
                 request, topic_name=problem.topic, offset=problem.offset
             ):
@@ -187,7 +179,9 @@ class OverviewAdmin(Pages):
                 pass
             case "long-transaction" | "slot":
                 address, button = "#sessions", _("View open transactions")
-            case "sequencer" | "delayed" | "foreign":
+            case "delayed" | "foreign":
+                address, button = "#sessions", _("View sequencer")
+            case code if code.startswith("sequencer"):
                 address, button = "#sessions", _("View sequencer")
             case _:
                 here = (problem.topic, problem.group)
@@ -196,27 +190,12 @@ class OverviewAdmin(Pages):
                 button = _("Resume or move") if problem.code in ("paused", "dead") else _("View group")
         return ProblemRow(problem=problem, address=address, button=button if address else "")
 
-    def letters_address(self, request: HttpRequest, *, state: str, group: str = "") -> str:
+    def letters_address(self, request: HttpRequest, **chosen: str) -> str:
         if not request.user.has_perm("pubsub.view_deadletter"):
             return ""
-        chosen = {"state": state} | ({"group": group} if group else {})
         return self.address("deadletter_changelist") + "?" + urlencode(chosen)
 
     def events_address(self, request: HttpRequest, **chosen: Any) -> str:
         if not request.user.has_perm("pubsub.view_outboxmessage"):
             return ""
         return self.address("outboxmessage_changelist") + "?" + urlencode(chosen)
-
-
-def _rates(samples: list[Point], start: dt.datetime) -> list[tuple[dt.datetime, float]]:
-    """Events per second between samples. Nothing is written while nothing moves, so a long time between two of them
-    means that what moved did so at its end."""
-    rates: list[tuple[dt.datetime, float]] = []
-    for before, after in itertools.pairwise(samples):
-        since = max(before.at, after.at - dt.timedelta(minutes=1), start)
-        seconds = (after.at - since).total_seconds()
-        if since > before.at:
-            rates.append((before.at, 0.0))
-        if seconds > 0:
-            rates.append((since, (after.tip - before.tip) / seconds))
-    return rates

@@ -1042,6 +1042,15 @@ class Migration(migrations.Migration):
                         "seconds behind", default=0, db_default=0.0, db_comment="The age of the first event not passed"
                     ),
                 ),
+                (
+                    "after_gap",
+                    models.BooleanField(
+                        "after a gap",
+                        default=False,
+                        db_default=False,
+                        db_comment="No worker was there before it to take one",
+                    ),
+                ),
             ],
             options={
                 "db_table": "outbox_samples",

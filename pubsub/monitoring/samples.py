@@ -27,13 +27,18 @@ class Point:
     tip: int
     lag: int
     behind_s: float
+    after_gap: bool = False
+    """No worker was there before it: when things came to stand like this is not known."""
 
 
-def take_samples(using: str) -> int:
-    """Take samples where something has changed since the last ones. Returns how many."""
+def take_samples(using: str, *, at_least: dt.timedelta | None = None) -> int:
+    """Take samples where something has changed since the last ones, and these are old enough. Returns how many."""
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         cursor.execute("SET LOCAL jit = off")  # it looks expensive, and reads little
-        cursor.execute(load("monitoring/take_samples"), {"at_least_s": AT_LEAST.total_seconds()})
+        cursor.execute(
+            load("monitoring/take_samples"),
+            {"at_least_s": (AT_LEAST if at_least is None else at_least).total_seconds()},
+        )
         return int(cursor.rowcount)
 
 
@@ -58,6 +63,7 @@ def series(using: str, since: dt.datetime) -> dict[tuple[int, str], list[Point]]
     """
     found: dict[tuple[int, str], list[Point]] = {}
     _, rows = run_uncompiled(using, load("monitoring/sample_series"), {"since": since})
-    for topic_id, group, at, tip, lag, behind_s in rows:
-        found.setdefault((topic_id, group), []).append(Point(at=at, tip=tip, lag=lag, behind_s=behind_s))
+    for topic_id, group, at, tip, lag, behind_s, after_gap in rows:
+        point = Point(at=at, tip=tip, lag=lag, behind_s=behind_s, after_gap=after_gap)
+        found.setdefault((topic_id, group), []).append(point)
     return found

@@ -1,0 +1,51 @@
+"""A problem: a sentence for people and a code for programs."""
+
+import datetime as dt
+from dataclasses import dataclass
+
+STUCK, WARNING, NOTE = "stuck", "warning", "note"
+"""It does not resolve itself; it may come to that; it was asked for."""
+
+SEVERITIES = (STUCK, WARNING, NOTE)
+"""The worst first."""
+
+CODES = {
+    "foreign": STUCK,
+    "sequencer": STUCK,
+    "sequencer-blocked": STUCK,
+    "sequencer-silent": STUCK,
+    "sequencer-slow": STUCK,
+    "delayed": STUCK,
+    "dead": STUCK,
+    "no-members": STUCK,
+    "no-handler": STUCK,
+    "not-moving": STUCK,
+    "failing": STUCK,
+    "stopped": STUCK,
+    "refused": STUCK,
+    "missed": WARNING,
+    "behind": WARNING,
+    "waits-for-retry": WARNING,
+    "dead-letters": WARNING,
+    "long-transaction": WARNING,
+    "slot": WARNING,
+    "paused": NOTE,
+}
+"""Every kind of problem, and how bad it is. A code keeps its meaning: dashboards, alerts and scripts know it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    code: str
+    """Which kind of problem it is: one of CODES."""
+    text: str
+    since: dt.datetime | None = None
+    topic: str = ""
+    group: str = ""
+    offset: int | None = None
+    pid: int | None = None
+    """The database session that has to end, where that is the cure."""
+
+    @property
+    def severity(self) -> str:
+        return CODES[self.code]
