@@ -124,7 +124,7 @@ def test_it_may_begin_with_the_next_offset_but_not_further() -> None:
     with pubsub.listen("default", start=4) as events:
         say(4)
         assert take(events, 1) == [4]
-    with pytest.raises(CannotResume, match="never been"), pubsub.listen("default", start=6):
+    with pytest.raises(CannotResume, match="never existed"), pubsub.listen("default", start=6):
         pass
     with pytest.raises(CannotResume), pubsub.listen("*", start=Position(100)):
         pass
