@@ -28,6 +28,7 @@ def as_data(
         "groups": [group_as_data(found) for found in _groups(now, topic, group)],
         "sequencer": dataclasses.asdict(now.sequencer),
         "blockers": [vars(blocker) for blocker in now.blockers],
+        "held": [vars(held) for held in now.held],
         "problems": [
             {"severity": found.severity, **vars(found), "remedy": remedy(found, using)}
             for found in problems_of(now, topic, group)

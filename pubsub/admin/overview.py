@@ -172,10 +172,10 @@ class OverviewAdmin(Pages):
                 request, topic_name=problem.topic, offset=problem.offset
             ):
                 button = _("View event")
-            case "refused" if request.user.has_perm("pubsub.view_topic"):
+            case "refused" | "unread" if request.user.has_perm("pubsub.view_topic"):
                 address = self.address("topic_change", *(it.id for it in now.topics if it.name == problem.topic))
                 button = _("View topic")
-            case "refused":
+            case "refused" | "unread":
                 pass
             case "long-transaction" | "slot":
                 address, button = "#sessions", _("View open transactions")

@@ -25,11 +25,14 @@ CODES = {
     "refused": STUCK,
     "missed": WARNING,
     "behind": WARNING,
+    "skewed": WARNING,
+    "disk": WARNING,
     "waits-for-retry": WARNING,
     "dead-letters": WARNING,
     "long-transaction": WARNING,
     "slot": WARNING,
     "paused": NOTE,
+    "unread": NOTE,
 }
 """Every kind of problem, and how bad it is. A code keeps its meaning: dashboards, alerts and scripts know it."""
 
