@@ -52,3 +52,11 @@ class Problem:
     @property
     def severity(self) -> str:
         return CODES[self.code]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """A problem, and those of the same kind that are not said in a sentence each: they have one cause, as a rule."""
+
+    problem: Problem
+    alike: tuple[Problem, ...] = ()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsub.monitoring.problems import CODES, NOTE, STUCK, WARNING, find_problems
+from pubsub.monitoring.problems import CODES, NOTE, STUCK, WARNING, Problem, by_cause, find_problems
 from pubsub.monitoring.status import (
     Blocker,
     GroupStatus,
@@ -382,3 +382,14 @@ def test_every_code_is_documented_with_its_severity():
         r"^\| `([a-z-]+)` \| (stuck|warning|note) \|", OBSERVING.read_text(encoding="utf-8"), re.MULTILINE
     )
     assert dict(rows) == CODES
+
+
+def test_a_dozen_sentences_are_said_at_most():
+    few = [Problem(code="paused", text=str(n)) for n in range(3)]
+    assert [cause.problem for cause in by_cause(few)] == few
+    many = [Problem(code=code, text=str(n)) for code in list(CODES)[:11] for n in range(5)]
+    causes = by_cause(many)
+    assert [cause.problem.code for cause in causes] == list(CODES)[:11]
+    assert all(len(cause.alike) == 4 for cause in causes)
+    twos = [Problem(code=code, text=str(n)) for code in list(CODES)[:11] for n in range(2)]
+    assert len(by_cause(twos)) == 11, "two of each kind would be more than a dozen"
