@@ -23,6 +23,10 @@ def remedy(problem: Problem, using: str = DEFAULT_DB_ALIAS) -> str:
             command = f"pubsub_dead_letters list --topic={topic} --group={group} --state=dead"
         case "dead" | "paused":
             command = f"pubsub_group resume {group} --topic={topic}"
+        case "skewed":
+            command = f"pubsub_status --topic={topic} --group={group} --partitions"
+        case "disk":
+            command = "run_cleanup --dry-run"
         case "missed":
             command = f"pubsub_group seek {group} --topic={topic} --by=0"  # acknowledges it
         case "behind":

@@ -7,12 +7,16 @@ from typing import Any
 from django.db import DEFAULT_DB_ALIAS
 from django.utils.translation import gettext as _
 
-from pubsub.monitoring.problems import NOTE, STUCK, WARNING, Problem, find_problems
+from pubsub.monitoring.problems import NOTE, STUCK, WARNING, Problem, by_cause, find_problems
 from pubsub.monitoring.status import GroupStatus, SystemStatus, TopicStatus
+from pubsub.monitoring.words import enumerated, number
 from pubsub.topic_options import RENAMED
 
 from .remedies import remedy
 from .tables import bytes_of, cut, seconds, table
+
+ROWS = 40
+"""Of a table; what is wrong comes first."""
 
 WIDE = 110
 """Columns from which on there is room for more than the essentials."""
@@ -28,6 +32,7 @@ def as_data(
         "groups": [group_as_data(found) for found in _groups(now, topic, group)],
         "sequencer": dataclasses.asdict(now.sequencer),
         "blockers": [vars(blocker) for blocker in now.blockers],
+        "held": [vars(held) for held in now.held],
         "problems": [
             {"severity": found.severity, **vars(found), "remedy": remedy(found, using)}
             for found in problems_of(now, topic, group)
@@ -62,13 +67,15 @@ def as_text(
     using: str = DEFAULT_DB_ALIAS,
 ) -> str:
     """What `--format text` prints: no line is wider than the terminal, except for commands to copy."""
-    groups = _groups(now, topic, group)
+    problems = problems_of(now, topic, group)
+    wrong = {(it.topic, it.group) for it in problems}
+    groups = sorted(_groups(now, topic, group), key=lambda it: (it.topic, it.group) not in wrong)
     parts = [
         [cut(f"{now.taken_at:%Y-%m-%d %H:%M:%S %Z} – {_sequencer(now)}", width)],
-        _problem_lines(problems_of(now, topic, group), width, using),
-        _topic_lines(_topics(now, topic), width),
-        _group_lines(groups, width),
-        _partition_lines(groups, width, every),
+        _problem_lines(problems, width, using),
+        _topic_lines(_topics(now, topic)[:ROWS], width) + _left_out(len(_topics(now, topic)), "topics"),
+        _group_lines(groups[:ROWS], width) + _left_out(len(groups), "groups"),
+        _partition_lines(groups[:ROWS], width, every),
         [
             cut(f"{found.group} on {found.topic} lost unread, by partition: {_ranges(found.missed)}", width)
             for found in groups
@@ -77,6 +84,10 @@ def as_text(
         _blocker_lines(now, width),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def _left_out(count: int, what: str) -> list[str]:
+    return [f"… and {count - ROWS:,} more {what}: --topic, --group or --format=json"] if count > ROWS else []
 
 
 def _topics(now: SystemStatus, topic: str | None) -> list[TopicStatus]:
@@ -100,10 +111,15 @@ def _problem_lines(problems: list[Problem], width: int, using: str) -> list[str]
     """Problems come first, in whole sentences, each with what to type."""
     names = {STUCK: _("STUCK"), WARNING: _("WARNING"), NOTE: _("NOTE")}
     lines = []
-    for problem in problems:
+    for cause in by_cause(problems):
+        problem = cause.problem
         lines += textwrap.wrap(f"{names[problem.severity]}  {problem.text}", width, subsequent_indent="    ")
         if command := remedy(problem, using):
             lines.append(f"    $ {command}" if command.startswith("manage.py") else f"    {command};")
+        if cause.alike:
+            alike = enumerated([" ".join(filter(None, (it.group, it.topic))) or it.text for it in cause.alike], 10)
+            more = _("and %(n)s more like it: %(names)s") % {"n": number(len(cause.alike)), "names": alike}
+            lines += textwrap.wrap(more, width, initial_indent="    ", subsequent_indent="    ")
     return lines
 
 

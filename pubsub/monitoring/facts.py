@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pubsub.retention.plan import Held
+
 
 @dataclass(frozen=True, kw_only=True)
 class TopicStatus:
@@ -193,6 +195,8 @@ class SystemStatus:
     groups: tuple[GroupStatus, ...]
     sequencer: SequencerStatus
     blockers: tuple[Blocker, ...] = field(default=())
+    held: tuple[Held, ...] = ()
+    """What has expired and stays on disk because a group has not read it."""
 
     def seconds_since(self, moment: dt.datetime | None) -> float:
         return max(0.0, (self.taken_at - moment).total_seconds()) if moment else 0.0

@@ -24,7 +24,8 @@ from pubsub.models import OutboxMessage, Status
 from pubsub.signals import batch_handled, event_failed, sequenced
 
 from .problems import CODES, find_problems
-from .status import SystemStatus, status
+from .recent import recent_status
+from .status import SystemStatus
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, start_http_server
@@ -87,7 +88,7 @@ class DatabaseMetrics(Collector):
         using = self._using or router.db_for_write(OutboxMessage)
         up = GaugeMetricFamily("pubsub_database_up", "Whether the database could be asked for the other gauges")
         try:
-            found = list(_gauges(status(using)))
+            found = list(_gauges(recent_status(using)))
             up.add_metric([], 1)
         except Error as error:
             logger.warning("the database could not be asked for metrics: %s", error)

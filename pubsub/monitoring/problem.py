@@ -25,11 +25,14 @@ CODES = {
     "refused": STUCK,
     "missed": WARNING,
     "behind": WARNING,
+    "skewed": WARNING,
+    "disk": WARNING,
     "waits-for-retry": WARNING,
     "dead-letters": WARNING,
     "long-transaction": WARNING,
     "slot": WARNING,
     "paused": NOTE,
+    "unread": NOTE,
 }
 """Every kind of problem, and how bad it is. A code keeps its meaning: dashboards, alerts and scripts know it."""
 
@@ -49,3 +52,11 @@ class Problem:
     @property
     def severity(self) -> str:
         return CODES[self.code]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """A problem, and those of the same kind that are not said in a sentence each: they have one cause, as a rule."""
+
+    problem: Problem
+    alike: tuple[Problem, ...] = ()

@@ -5,13 +5,17 @@ from collections.abc import Iterator
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from .facts import GroupStatus, SystemStatus
+from .facts import GroupStatus, PartitionStatus, SystemStatus
 from .problem import Problem
 from .problems_of_failures import problem_of, problems_of_failures
 from .words import duration, enumerated, events, number
 
 NOT_MOVING_S = 60
 BEHIND_S = 300
+GROWING_S = 30
+MANY = 100
+SKEWED_S = 60
+SKEWED_SHARE = 0.9
 
 
 def problems_of_group(status: SystemStatus, group: GroupStatus) -> Iterator[Problem]:
@@ -100,10 +104,50 @@ def _of_active_group(status: SystemStatus, group: GroupStatus) -> Iterator[Probl
             still=duration(min(oldest.behind_s, status.seconds_since(oldest.moved_at))),
             at=number(oldest.next_offset),
         )
-    elif behind_s > BEHIND_S:
+    else:
+        if problem := _falling_behind(group, behind_s, lag):
+            yield problem
+        if behind_s > SKEWED_S and (problem := _skewed(group, waiting)):
+            yield problem
+
+
+def _falling_behind(group: GroupStatus, behind_s: float, lag: str) -> Problem | None:
+    """By a long wait; or, much earlier, by a lag that grows."""
+    grown = group.lag - (group.lag if group.lag_before is None else group.lag_before)
+    if behind_s > BEHIND_S:
         text = ngettext(
             "%(group)s (%(topic)s) is falling behind: %(lag)s has been waiting for %(behind)s.",
             "%(group)s (%(topic)s) is falling behind: %(lag)s are waiting, the oldest for %(behind)s.",
             group.lag,
         )
-        yield problem_of(group, "behind", text, group.waiting_since, behind=behind, lag=lag)
+    elif behind_s > GROWING_S and grown >= MANY and 2 * grown >= group.lag:
+        text = _(
+            "%(group)s (%(topic)s) is falling behind: %(lag)s are waiting, %(grown)s more than 5 min ago, and the "
+            "oldest for %(behind)s."
+        )
+    else:
+        return None
+    return problem_of(
+        group, "behind", text, group.waiting_since, behind=duration(behind_s), lag=lag, grown=number(grown)
+    )
+
+
+def _skewed(group: GroupStatus, waiting: list[PartitionStatus]) -> Problem | None:
+    """One partition is worked on by one worker: another one does not help where most of the lag is in one."""
+    most = max(waiting, key=lambda partition: partition.readable)
+    if len(group.partitions) < 2 or group.readable < MANY or most.readable < SKEWED_SHARE * group.readable:
+        return None
+    text = _(
+        "%(most)s of the %(lag)s that wait for %(group)s (%(topic)s) are in partition %(partition)s, and more workers "
+        "do not help: a key has too many events, or some of them take long."
+    )
+    return problem_of(
+        group,
+        "skewed",
+        text,
+        most.waiting_since,
+        most.next_offset,
+        most=number(most.readable),
+        lag=events(group.readable),
+        partition=most.partition,
+    )

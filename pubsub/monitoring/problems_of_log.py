@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from django.template.defaultfilters import filesizeformat
 from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
@@ -16,6 +17,8 @@ LEADER_SILENT_S = 30
 DELAYED_LATE_S = 30
 LONG_TRANSACTION_S = 300
 WAL_KEPT = 1024**3
+UNREAD_S = 24 * 3600
+HELD_S = 300
 
 
 def problems_of_sequencer(status: SystemStatus) -> Iterator[Problem]:
@@ -87,7 +90,12 @@ def _of_numbering(status: SystemStatus, age: str) -> Problem:
 
 def problems_of_topics(status: SystemStatus) -> Iterator[Problem]:
     read = {group.topic for group in status.groups if group.status in ("ACTIVE", "PAUSED")}
+    known = {group.topic for group in status.groups if group.status != "CANCELLED"}
     for topic in status.topics:
+        is_used = topic.published_at is not None and status.seconds_since(topic.published_at) < UNREAD_S
+        if topic.name not in known and topic.zero_subscribers == "keep" and is_used:
+            text = _("No group reads %(topic)s: what is published there is kept for the retention, and no longer.")
+            yield Problem(code="unread", topic=topic.name, text=text % {"topic": topic.name})
         if topic.zero_subscribers == "refuse" and topic.name not in read:
             yield Problem(
                 code="refused",
@@ -95,6 +103,21 @@ def problems_of_topics(status: SystemStatus) -> Iterator[Problem]:
                 text=_("Publishing to %(topic)s fails: it has no subscription, and refuses events without one.")
                 % {"topic": topic.name},
             )
+
+
+def problems_of_disk(status: SystemStatus) -> Iterator[Problem]:
+    for held in status.held:
+        age_s = status.seconds_since(held.since)
+        if age_s <= HELD_S:
+            continue
+        text = _("%(group)s (%(topic)s) keeps %(size)s on disk that expired %(age)s ago: it has not read all of it.")
+        values = {
+            "group": held.group,
+            "topic": held.topic,
+            "size": filesizeformat(held.bytes).replace("\u00a0", " "),
+            "age": duration(age_s),
+        }
+        yield Problem(code="disk", topic=held.topic, group=held.group, text=text % values, since=held.since)
 
 
 def problems_of_blocker(blocker: Blocker) -> Iterator[Problem]:

@@ -4,6 +4,7 @@ One is written only where something has changed: each value holds until the next
 """
 
 import datetime as dt
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.db import connections, transaction
@@ -53,16 +54,22 @@ def prune_samples(using: str) -> int:
     return pruned
 
 
-def series(using: str, since: dt.datetime) -> dict[tuple[int, str], list[Point]]:
+def series(using: str, since: dt.datetime, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], list[Point]]:
     """The samples since a time, in order, by topic id and group; a topic's own are under the group "".
 
     The first one of each series may be older: it has the values at that time.
 
-    >>> series("default", dt.datetime.now(dt.UTC))
+    >>> series("default", dt.datetime.now(dt.UTC), [(1, "")])
     {}
     """
     found: dict[tuple[int, str], list[Point]] = {}
-    _, rows = run_uncompiled(using, load("monitoring/sample_series"), {"since": since})
+    keys = list(wanted)
+    parameters = {
+        "since": since,
+        "topic_ids": [topic_id for topic_id, _group in keys],
+        "groups": [group for _topic_id, group in keys],
+    }
+    _, rows = run_uncompiled(using, load("monitoring/sample_series"), parameters)
     for topic_id, group, at, tip, lag, behind_s, after_gap in rows:
         point = Point(at=at, tip=tip, lag=lag, behind_s=behind_s, after_gap=after_gap)
         found.setdefault((topic_id, group), []).append(point)

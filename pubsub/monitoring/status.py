@@ -11,9 +11,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from django.db import connections
+
 from pubsub.db.locks import FAMILY
 from pubsub.db.sql import load
 from pubsub.db.transactions import run_uncompiled
+from pubsub.retention.plan import Held, make_plan
+from pubsub.retention.segments import find_unread, read_storage
 from pubsub.subscriptions import declare
 
 from .facts import (
@@ -52,9 +56,10 @@ BYTES_BESIDE = 240
 
 def status(using: str) -> SystemStatus:
     """The status now, in five statements; another one looks at groups that have failed on several
-    events, and one at what blocks the sequencer where it is late."""
+    events, one at what blocks the sequencer where it is late, and some at what groups keep on disk that has expired."""
     sequencer = next(_rows(using, "status_sequencer", family=FAMILY))
     taken_at: dt.datetime = sequencer.pop("taken_at")
+    has_expired = sequencer.pop("has_expired")
     sequencer["bytes"] = int(sequencer["bytes"] or 0)
     waiting_since = sequencer["waiting_since"]
     is_late = waiting_since is not None and taken_at - waiting_since > NUMBERING_LATE
@@ -67,6 +72,7 @@ def status(using: str) -> SystemStatus:
         sequencer=SequencerStatus(
             blocked_by=_sequencer_blocker(using, taken_at, sequencer["leader_pid"]) if is_late else None, **sequencer
         ),
+        held=_held(using) if has_expired else (),
         blockers=tuple(_blocker(row, taken_at) for row in _rows(using, "status_blockers", older=OLD_TRANSACTION)),
     )
 
@@ -93,6 +99,13 @@ def partitions_by_group(using: str, now: dt.datetime) -> dict[tuple[str, str], t
 def _topic(row: dict[str, Any]) -> TopicStatus:
     rate = row.pop("recent") / max(1.0, row.pop("seconds"))
     return TopicStatus(rate=rate, bytes=row["kept"] * row.pop("event_bytes"), **row)
+
+
+def _held(using: str) -> tuple[Held, ...]:
+    """By retention's own plan. Which messages go with the log does not matter here, and would take long to find."""
+    with connections[using].cursor() as cursor:
+        storage = read_storage(cursor)
+        return tuple(make_plan(storage, find_unread(cursor, storage), least_needed_id=None).held)
 
 
 def _blocker(row: dict[str, Any], now: dt.datetime) -> Blocker:

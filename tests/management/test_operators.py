@@ -27,7 +27,7 @@ from pubsub.models import OperatorEvent, OutboxMessage, Subscription, Topic
 from pubsub.monitoring.status import status
 from pubsub.sequencing.sequencer import sequence
 from tests.control.helpers import GROUP, TOPIC, fill, lag, make_topic, places, reread, status_of, subscribe
-from tests.factories import DeadLetterFactory, LeaseFactory, MemberFactory
+from tests.factories import DeadLetterFactory, LeaseFactory, MemberFactory, SubscriptionFactory
 from tests.log import insert
 from tests.sessions import Session, connected_to, database_url
 
@@ -464,6 +464,18 @@ def start(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
         env=os.environ | {"DATABASE_URL": database_url(), "DJANGO_SETTINGS_MODULE": "tests.settings"},
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options,
     )
+
+
+def test_many_groups_with_one_cause_are_one_sentence_and_forty_rows() -> None:
+    topic = make_topic()
+    for number in range(50):
+        SubscriptionFactory(topic=topic, group_id=f"group-{number}", status="PAUSED" if number < 45 else "ACTIVE")
+    text = run("pubsub_status")
+    assert text.count("NOTE") == 1
+    assert "and 44 more like it: group-1 orders" in text
+    assert "… and 10 more groups" in text
+    assert "group-49" not in text, "what is wrong comes first"
+    assert len(told("pubsub_status")["groups"]) == 50
 
 
 def test_watching_refreshes_until_it_is_interrupted() -> None:

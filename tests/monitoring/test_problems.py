@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsub.monitoring.problems import CODES, NOTE, STUCK, WARNING, find_problems
+from pubsub.monitoring.problems import CODES, NOTE, STUCK, WARNING, Problem, by_cause, find_problems
 from pubsub.monitoring.status import (
     Blocker,
     GroupStatus,
@@ -17,6 +17,7 @@ from pubsub.monitoring.status import (
     SystemStatus,
     TopicStatus,
 )
+from pubsub.retention.plan import Held
 
 OBSERVING = Path(__file__).resolve().parents[2] / "docs" / "observing.md"
 
@@ -38,7 +39,7 @@ def topic(**changes):
         "tip": 100,
         "kept": 100,
         "bytes": 1000,
-        "published_at": NOW,
+        "published_at": None,
         "rate": 1.0,
     }
     return TopicStatus(**{**values, **changes})
@@ -89,6 +90,11 @@ def stop(*partitions, until=None):
     return Stop(offset=46, exception="builtins.ValueError", since=ago(minutes=2), until=until, partitions=partitions)
 
 
+def held(**changes):
+    values = {"topic": "orders", "group": "mail", "bytes": 4_800_000, "since": ago(hours=1)}
+    return Held(**{**values, **changes})
+
+
 def sequencer(**changes):
     values = {
         "last_position": 100,
@@ -121,7 +127,7 @@ def blocker(**changes):
     return Blocker(**{**values, **changes})
 
 
-def problems(groups=(), topics=(), blockers=(), **changes):
+def problems(groups=(), topics=(), blockers=(), held=(), **changes):
     return find_problems(
         SystemStatus(
             taken_at=NOW,
@@ -129,6 +135,7 @@ def problems(groups=(), topics=(), blockers=(), **changes):
             groups=tuple(groups),
             sequencer=sequencer(**changes),
             blockers=blockers,
+            held=held,
         )
     )
 
@@ -211,6 +218,25 @@ CASES = {
         "behind",
         "mail (orders) is falling behind: 5 events are waiting, the oldest for 8 min",
     ),
+    "growing": (
+        {"groups": [group(cursor(lag=1200, waiting=40, moved=1), lag_before=300)]},
+        WARNING,
+        "behind",
+        "1,200 events are waiting, 900 more than 5 min ago, and the oldest for 40 s",
+    ),
+    "skewed": (
+        {"groups": [group(cursor(lag=5, waiting=9), cursor(3, lag=885, waiting=117))]},
+        WARNING,
+        "skewed",
+        "885 of the 890 events that wait for mail (orders) are in partition 3",
+    ),
+    "keeps what has expired": (
+        {"groups": [group()], "held": (held(),)},
+        WARNING,
+        "disk",
+        "mail (orders) keeps 4.6 MB on disk that expired 1 h ago",
+    ),
+    "not read": ({"topics": [topic(published_at=NOW)], "groups": []}, NOTE, "unread", "No group reads orders"),
     "failed": (
         {"groups": [group(dead=3, parked=2, failed_since=ago(minutes=1))]},
         WARNING,
@@ -312,6 +338,9 @@ def test_every_problem_is_reported(given, severity, code, said):
         {"groups": [group(cursor(lag=500, waiting=200, moved=2))]},
         {"groups": [group(status="CANCELLED", members=0)]},
         {"groups": [group(retrying=4, failed_since=ago(days=1))]},
+        {"groups": [group(cursor(lag=1200, waiting=40, moved=1), lag_before=1100)]},
+        {"groups": [group(cursor(lag=400, waiting=90), cursor(3, lag=885, waiting=117))]},
+        {"groups": [group()], "held": (held(since=ago(seconds=30)),)},
         {"groups": [group(retrying=9, recent_failures=recent(9, 20, 9))]},
         {"groups": [group(retrying=4, recent_failures=recent(4, 4, 4))]},
         {"groups": [group(retrying=90, recent_failures=recent(90, 20, 20, transactions=1))]},
@@ -353,3 +382,14 @@ def test_every_code_is_documented_with_its_severity():
         r"^\| `([a-z-]+)` \| (stuck|warning|note) \|", OBSERVING.read_text(encoding="utf-8"), re.MULTILINE
     )
     assert dict(rows) == CODES
+
+
+def test_a_dozen_sentences_are_said_at_most():
+    few = [Problem(code="paused", text=str(n)) for n in range(3)]
+    assert [cause.problem for cause in by_cause(few)] == few
+    many = [Problem(code=code, text=str(n)) for code in list(CODES)[:11] for n in range(5)]
+    causes = by_cause(many)
+    assert [cause.problem.code for cause in causes] == list(CODES)[:11]
+    assert all(len(cause.alike) == 4 for cause in causes)
+    twos = [Problem(code=code, text=str(n)) for code in list(CODES)[:11] for n in range(2)]
+    assert len(by_cause(twos)) == 11, "two of each kind would be more than a dozen"

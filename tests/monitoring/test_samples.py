@@ -90,7 +90,7 @@ def test_series_are_in_order_and_begin_with_the_state_before(topic):
     for minutes, lag in ((120, 9), (90, 1), (10, 3), (20, 2)):
         SampleFactory(topic=topic, group_id="mail", lag=lag, taken_at=now - dt.timedelta(minutes=minutes))
     SampleFactory(topic=topic, tip=7)
-    found = samples.series("default", now - dt.timedelta(hours=1))
+    found = samples.series("default", now - dt.timedelta(hours=1), [(topic.pk, ""), (topic.pk, "mail")])
     assert [point.lag for point in found[topic.pk, "mail"]] == [1, 2, 3]
     assert [point.tip for point in found[topic.pk, ""]] == [7]
 

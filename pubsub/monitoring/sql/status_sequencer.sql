@@ -14,6 +14,11 @@ SELECT sequencer.next_position - 1 AS last_position,
         ORDER BY deliver_at LIMIT 1) AS overdue_since,
        (SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree('outbox_message_t') WHERE isleaf)
        + (SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree('log_entry') WHERE isleaf) AS bytes,
+       EXISTS (
+           SELECT FROM log_segments AS segment LEFT JOIN outbox_topics AS topic ON topic.id = segment.topic_id
+           GROUP BY segment.lower
+           HAVING max(filled_at + least(coalesce(topic.retention, '0'), '1000 years')) < clock_timestamp()
+       ) AS has_expired,
        clock_timestamp() AS taken_at
 FROM log_sequencer AS sequencer
 LEFT JOIN pg_stat_activity AS leader ON leader.pid = (
