@@ -26,10 +26,10 @@ from .publish import TOPIC, contestants
 LONGEST_WAIT_S = 120
 """For what is left when the writers have stopped."""
 
-_LOCK = "SELECT next_offset FROM pubsub_bench.progress WHERE group_id = %s FOR UPDATE"
+_LOCK = "SELECT next_offset FROM pubsub_bench.cursors WHERE group_id = %s FOR UPDATE"
 _RESERVE = (
-    "UPDATE pubsub_bench.progress SET next_offset = least(progress.next_offset + %s, counter.next_offset) "
-    "FROM pubsub_bench.log_counter AS counter WHERE group_id = %s RETURNING progress.next_offset"
+    "UPDATE pubsub_bench.cursors SET next_offset = least(cursors.next_offset + %s, counter.next_offset) "
+    "FROM pubsub_bench.log_counter AS counter WHERE group_id = %s RETURNING cursors.next_offset"
 )
 _READ = "SELECT payload::text FROM pubsub_bench.outbox WHERE c_offset >= %s AND c_offset < %s ORDER BY c_offset"
 
@@ -198,9 +198,9 @@ def _their_readers(using: str, groups: int, consumers: int, batch: int) -> list[
         return read
 
     with connections[using].cursor() as cursor:
-        cursor.execute("DELETE FROM pubsub_bench.progress")
+        cursor.execute("DELETE FROM pubsub_bench.cursors")
         cursor.execute(
-            "INSERT INTO pubsub_bench.progress SELECT group_id, next_offset "
+            "INSERT INTO pubsub_bench.cursors SELECT group_id, next_offset "
             "FROM pubsub_bench.log_counter, generate_series(1, %s) AS group_id",
             [groups],
         )

@@ -8,7 +8,7 @@ CREATE TABLE pubsub_bench.outbox (
     id uuid PRIMARY KEY DEFAULT gen_random_uuid(), c_offset bigint NOT NULL UNIQUE, key text,
     transaction_id uuid NOT NULL, payload jsonb NOT NULL, created_at timestamptz NOT NULL DEFAULT now()
 );
-CREATE TABLE pubsub_bench.progress (group_id integer PRIMARY KEY, next_offset bigint NOT NULL);
+CREATE TABLE pubsub_bench.cursors (group_id integer PRIMARY KEY, next_offset bigint NOT NULL);
 CREATE FUNCTION pubsub_bench.wake() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_notify('pubsub_bench', '');
