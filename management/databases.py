@@ -3,7 +3,7 @@
 from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 
-from .exits import MISUSED, REFUSED
+from .exits import MISUSED, UNREACHABLE
 
 
 def check_alias(using: str) -> None:
@@ -24,7 +24,7 @@ def check_database(using: str, *, waits: bool = False) -> None:
         if waits:
             return
         reason = " ".join(str(error).split())
-        raise CommandError(f'Database "{using}" does not answer: {reason}', returncode=REFUSED) from error
+        raise CommandError(f'Database "{using}" does not answer: {reason}', returncode=UNREACHABLE) from error
     if not is_migrated:
         option = "" if using == DEFAULT_DB_ALIAS else f" --database={using}"
         raise CommandError(

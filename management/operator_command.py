@@ -14,12 +14,12 @@ from django.db import DEFAULT_DB_ALIAS
 
 from pubsub.control import dry_run
 from pubsub.db.transactions import read_committed
-from pubsub.errors import PubSubError
+from pubsub.errors import PartitionInUse, PubSubError
 from pubsub.payloads.write import escaped
 
 from .arguments import check_texts
 from .databases import check_database
-from .exits import REFUSED
+from .exits import IN_USE, REFUSED
 
 
 class OperatorCommand(BaseCommand):
@@ -42,6 +42,8 @@ class OperatorCommand(BaseCommand):
         check_database(options["database"])
         try:
             getattr(self, options["action"].replace("-", "_"))(**options)
+        except PartitionInUse as error:
+            raise CommandError(str(error), returncode=IN_USE) from error
         except PubSubError as error:
             raise CommandError(str(error), returncode=REFUSED) from error
 
@@ -54,6 +56,12 @@ class OperatorCommand(BaseCommand):
 
     def report(self, options: dict[str, Any], data: Any, lines: list[str]) -> None:
         if options["format"] == "json":
+            if options.get("dry_run"):
+                data = (
+                    [{"dry_run": True, **each} for each in data]
+                    if isinstance(data, list)
+                    else {"dry_run": True, **data}
+                )
             self.stdout.write(escaped(json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False)))
             return
         for line in lines:

@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 
 SMALL_WIDTH, SMALL_HEIGHT = 160, 36
 MARGIN = 2
+BOTTOM = SMALL_HEIGHT - MARGIN
 
 WIDTH = 720
 LINE = 22
@@ -22,25 +23,30 @@ AXIS = 20
 LONGEST = 44
 """Characters of a name; the whole one is its title."""
 
-Values = Sequence[tuple[dt.datetime, float]]
+Values = Sequence[tuple[dt.datetime, float | None]]
+"""Amounts, each from a time on; None where it is not known from then on."""
 
 
-def sparkline(values: Values, start: dt.datetime, end: dt.datetime, label: str) -> SafeString:
-    """A small line of an amount from `start` to `end`; `label` says the same in words.
+def sparkline(values: Values, start: dt.datetime, end: dt.datetime, label: str, top: str = "") -> SafeString:
+    """A small line of an amount from `start` to `end`; `label` says the same in words, `top` what its height is.
 
-    A value holds until the next one.
+    A value holds until the next one; where it is None, there is a gap.
 
     >>> noon = dt.datetime(2030, 1, 1, 12)
     >>> hour = dt.timedelta(hours=1)
     >>> sparkline([(noon, 0), (noon + hour / 2, 5)], noon, noon + hour, "0, then 5")
     '<svg class="pubsub-chart" ...<title>0, then 5</title>...<polyline points="0,34 80,34 80,2 160,2"/></svg>'
     """
-    points = _points(values, start, end)
-    if not points:
-        return _small_svg(label, SafeString(""))
-    line = " ".join(f"{x:g},{y:g}" for x, y in points)
-    area = f"{points[0][0]:g},{SMALL_HEIGHT - MARGIN} {line} {points[-1][0]:g},{SMALL_HEIGHT - MARGIN}"
-    return _small_svg(label, format_html('<polygon points="{}"/><polyline points="{}"/>', area, line))
+    lines = _lines(values, start, end)
+    drawn = format_html_join(
+        "",
+        '<polygon points="{}"/><polyline points="{}"/>',
+        ((f"{line[0][0]:g},{BOTTOM} {_path(line)} {line[-1][0]:g},{BOTTOM}", _path(line)) for line in lines),
+    )
+    chart = _small_svg(label, drawn)
+    if not top:
+        return chart
+    return format_html('<span class="pubsub-spark">{}<small aria-hidden="true">{}</small></span>', chart, top)
 
 
 def small_bars(values: Sequence[float], label: str) -> SafeString:
@@ -68,19 +74,29 @@ def small_bars(values: Sequence[float], label: str) -> SafeString:
     return _small_svg(label, drawn)
 
 
-def _points(values: Values, start: dt.datetime, end: dt.datetime) -> list[tuple[float, float]]:
-    highest = max((value for _, value in values), default=0) or 1
+Line = list[tuple[float, float]]
+
+
+def _path(line: Line) -> str:
+    return " ".join(f"{x:g},{y:g}" for x, y in line)
+
+
+def _lines(values: Values, start: dt.datetime, end: dt.datetime) -> list[Line]:
+    """The steps of each part without a gap."""
+    highest = max((value for _, value in values if value is not None), default=0) or 1
     span = (end - start).total_seconds()
-    points: list[tuple[float, float]] = []
-    for at, value in values:
+    lines: list[Line] = [[]]
+    for at, value in [*values, (end, None)]:
         x = round(min(max((at - start).total_seconds() / span, 0), 1) * SMALL_WIDTH, 1)
-        y = _y(value, highest)
-        if points:
-            points.append((x, points[-1][1]))
-        points.append((x, y))
-    if points:
-        points.append((SMALL_WIDTH, points[-1][1]))
-    return [point for n, point in enumerate(points) if n == 0 or point != points[n - 1]]
+        if lines[-1]:
+            lines[-1].append((x, lines[-1][-1][1]))
+        if value is None:
+            lines.append([])
+        else:
+            lines[-1].append((x, _y(value, highest)))
+    return [
+        [point for n, point in enumerate(line) if n == 0 or point != line[n - 1]] for line in lines if len(line) > 1
+    ]
 
 
 def _y(value: float, highest: float) -> float:

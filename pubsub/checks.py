@@ -9,12 +9,13 @@ from typing import Any
 from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Info, Warning
-from django.db import connections, router
+from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils.module_loading import import_string
 
 from pubsub.db.backend.base import DatabaseWrapper
 from pubsub.db.connections import can_listen, dedicated_connection
+from pubsub.db.sql import load
 from pubsub.topics.names import is_pattern
 
 from . import suggest
@@ -183,6 +184,7 @@ def check_database(*, databases: Sequence[str] | None = None, **kwargs: Any) -> 
             found += _check_listening(alias)
             found += _check_schemas(alias)
             found += _check_handlers(alias)
+            found += _check_cursors(alias)
     return found
 
 
@@ -253,6 +255,46 @@ def _check_handlers(alias: str) -> list[CheckMessage]:
                 id="pubsub.W003",
             )
         )
+    return found
+
+
+def _check_cursors(alias: str) -> list[CheckMessage]:
+    """Groups that the code no longer knows, and handlers that are new on the same topics: perhaps the same, renamed."""
+    declarations = [declared for declared in declare.registry.select() if not is_pattern(declared.topic)]
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT to_regclass('outbox_topics') IS NOT NULL")
+        if cursor.fetchone() != (True,) or not declare.registry.select():
+            return []
+        cursor.execute(load("subscriptions/groups_with_cursors"))
+        present = {(topic, group): is_alive for topic, group, is_alive in cursor.fetchall()}
+    new = [declared for declared in declarations if declared.key not in present]
+    found: list[CheckMessage] = []
+    for (topic, group), is_alive in present.items():
+        successors = [declared for declared in new if declared.topic == topic]
+        if declare.registry.has(topic, group) or (is_alive and not successors):
+            continue  # another program handles it
+        option = "" if alias == DEFAULT_DB_ALIAS else f" --database={alias}"
+        hint = "".join(
+            f'If it is now called "{declared.group}": `pubsub_group rename {group} {declared.group} '
+            f"--topic={topic}{option}` before a worker starts. "
+            for declared in successors
+        )
+        found.append(
+            Warning(
+                f'Group "{group}" has cursors on topic "{topic}" of "{alias}", and no handler.',
+                hint=f"{hint}If it is not needed: `pubsub_group cancel {group} --topic={topic}{option}`.",
+                id="pubsub.W005",
+            )
+        )
+        found += [
+            Warning(
+                f'{declared.handler_name} has no cursors on topic "{topic}" of "{alias}": as group '
+                f'"{declared.group}" it begins at {str(declared.start)!r}.',
+                hint=f'Was it group "{group}" before? Then rename that, or events are handled twice, or never.',
+                id="pubsub.W006",
+            )
+            for declared in successors
+        ]
     return found
 
 

@@ -66,6 +66,12 @@ def clear_by_deleting() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def status_is_never_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test has seen is not what the next one looks at."""
+    monkeypatch.setattr("pubsub.monitoring.recent.FOR_S", 0)
+
+
 @pytest.fixture
 def new_session(transactional_db: None) -> Iterator[Callable[..., Session]]:
     """Opens a session of its own; whatever it has open in the end is rolled back."""

@@ -17,7 +17,7 @@ from django.test import override_settings
 
 import pubsub
 from pubsub import checks as module
-from pubsub import publish
+from pubsub import control, publish
 from pubsub.checks import (
     check_database,
     check_engines,
@@ -28,7 +28,10 @@ from pubsub.checks import (
     check_vendors,
 )
 from pubsub.errors import WrongDatabase
+from pubsub.models import Topic
 from pubsub.subscriptions.declare import Registry
+from pubsub.subscriptions.register import register_subscription
+from tests.factories import MemberFactory
 from tests.handlers import Recorder, declare
 from tests.sessions import Session, connected_to
 
@@ -117,6 +120,26 @@ def test_before_the_first_migrate_handlers_are_not_checked(registry: Registry) -
     finally:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE elsewhere RENAME TO outbox_topics")
+
+
+def test_a_group_that_was_renamed_in_the_code_is_found_before_it_handles_everything_again(registry: Registry) -> None:
+    register_subscription(declare(Recorder(), group="shipping"), using="default")
+    registry.add(declare(Recorder(), group="shipping2"))
+    gone, new = check_database(databases=["default"])
+    assert (gone.id, new.id) == ("pubsub.W005", "pubsub.W006")
+    assert gone.msg == 'Group "shipping" has cursors on topic "default" of "default", and no handler.'
+    assert "pubsub_group rename shipping shipping2 --topic=default" in str(gone.hint)
+    assert "as group \"shipping2\" it begins at 'earliest'" in new.msg
+    control.rename_group("default", "shipping", "shipping2", actor="deploy", using="default")
+    assert found() == []
+
+
+def test_a_group_of_another_program_is_not_reported_while_it_is_alive(registry: Registry) -> None:
+    register_subscription(declare(Recorder(), group="billing"), using="default")
+    registry.add(declare(Recorder(), topic="*", group="all"))
+    assert [message.split()[0] for message in found()] == ["pubsub.W005"]
+    MemberFactory(topic=Topic.objects.get(name="default"), group_id="billing")
+    assert found() == []
 
 
 @pytest.mark.usefixtures("through_pooler")

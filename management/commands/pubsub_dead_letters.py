@@ -13,12 +13,14 @@ from pubsub.dead_letters import actions
 from pubsub.dead_letters.actions import ACTIONS, Letter, topic_names
 from pubsub.dead_letters.describe import describe, full_description
 from pubsub.dead_letters.filter import LetterFilter
-from pubsub.errors import LettersInUse, PubSubError
+from pubsub.errors import LettersInUse, PubSubError, UnknownGroup
 from pubsub.management.arguments import LARGEST_ID, check_texts, moment, whole_number
 from pubsub.management.databases import check_database
+from pubsub.management.exits import IN_USE, MISUSED, REFUSED
 from pubsub.management.operator_command import system_user
-from pubsub.models import DeadLetter
+from pubsub.models import DeadLetter, Subscription
 from pubsub.payloads.visible import visible
+from pubsub.suggest import hint
 
 STATES = [state.value for state in DeadLetter.State]
 
@@ -30,11 +32,18 @@ def identifier(text: str) -> uuid.UUID:
         raise ArgumentTypeError(f"expected a UUID, got {text!r}") from None
 
 
+def check_group(group: str | None, using: str) -> None:
+    """A typo must not read as "all is well". A group that is gone may have left dead letters."""
+    known = sorted(set(Subscription.objects.using(using).values_list("group_id", flat=True))) if group else []
+    if group and group not in known and not DeadLetter.objects.using(using).filter(group_id=group).exists():
+        raise UnknownGroup(f'No group "{group}" is subscribed to any topic, or has dead letters. {hint(group, known)}')
+
+
 class Command(BaseCommand):
     help = (
         "Lists dead letters, shows one, replays or discards them. Replay and discard include the rest of each "
         "publisher's transaction, as far as it went to the same partition. Exit code: 0 if done, 1 if there was "
-        "nothing to do, or a worker was handling them, 2 if the command was misused."
+        "nothing to do, 2 if the command was misused, 3 if the database does not answer, 4 if a worker was trying them."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -48,12 +57,14 @@ class Command(BaseCommand):
         shown.add_argument("id", type=whole_number(1, LARGEST_ID))
         shown.add_argument("--reveal", action="store_true", help="include what PUBSUB redacts")
         self.add_common(shown)
-        for action, what in (("replay", "tries them again, now"), ("discard", "gives them up")):
+        for action, what in (
+            ("replay", "tries them again, now, also those that wait for a later attempt"),
+            ("discard", "gives them up"),
+        ):
             acting = actions.add_parser(action, help=f"{what}, with the rest of their transactions")
             acting.add_argument("id", nargs="*", type=whole_number(1, LARGEST_ID))
             self.add_filters(acting)
-            if action == "discard":
-                acting.add_argument("--state", choices=ACTIONS[action].states, help="only in this state")
+            acting.add_argument("--state", choices=ACTIONS[action].states, help="only in this state")
             acting.add_argument("--all", action="store_true", help="all of them")
             acting.add_argument("--reason", default="", help="why, for the audit log")
             acting.add_argument(
@@ -84,6 +95,7 @@ class Command(BaseCommand):
         using, action = options["database"], options["action"]
         check_database(using)
         try:
+            check_group(options.get("group"), using)
             if action == "list":
                 self.list_letters(using, options)
             elif action == "show":
@@ -91,7 +103,7 @@ class Command(BaseCommand):
             else:
                 self.apply(using, options)
         except PubSubError as error:
-            returncode = 1 if isinstance(error, LettersInUse) else 2
+            returncode = IN_USE if isinstance(error, LettersInUse) else MISUSED
             raise CommandError(str(error), returncode=returncode) from error
 
     def letter_filter(self, options: dict[str, Any]) -> LetterFilter:
@@ -127,7 +139,7 @@ class Command(BaseCommand):
     def show_letter(self, using: str, options: dict[str, Any]) -> None:
         letter = DeadLetter.objects.using(using).select_related("topic").defer(*LARGE).filter(pk=options["id"]).first()
         if letter is None:
-            raise CommandError(f"There is no dead letter {options['id']}.", returncode=1)
+            raise CommandError(f"There is no dead letter {options['id']}.", returncode=REFUSED)
         told = full_description(letter, using=using, reveal=options["reveal"])
         if options["format"] == "json":
             self.stdout.write(told.as_json())
@@ -139,7 +151,7 @@ class Command(BaseCommand):
         if letter_filter.is_everything and not options["all"]:
             raise CommandError(
                 f"Say which ones to {action.name}: ids, --transaction, filters such as --group and --type, or --all.",
-                returncode=2,
+                returncode=MISUSED,
             )
         if options["dry_run"]:
             self.dry_run(action, letter_filter, using, options)
@@ -213,7 +225,7 @@ class Command(BaseCommand):
                 f"{would}{done}."
             )
         if not events:
-            sys.exit(1)
+            sys.exit(REFUSED)
 
 
 LARGE = ("payload", "metadata", "original_payload", "traceback")

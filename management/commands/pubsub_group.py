@@ -1,4 +1,4 @@
-"""Consumer groups: list, create, pause, resume, cancel, move and remove them, and list their members."""
+"""Consumer groups: list, create, pause, resume, cancel, move, rename and remove them, and list their members."""
 
 from argparse import ArgumentParser
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from pubsub import control
 from pubsub.management.arguments import duration, start, steps, whole_number
 from pubsub.management.exits import MISUSED
 from pubsub.management.operator_command import OperatorCommand
+from pubsub.management.status_text import group_as_data
 from pubsub.management.tables import seconds, table, terminal_width
 from pubsub.models import Member
 from pubsub.monitoring.status import GroupStatus, SystemStatus, status
@@ -64,6 +65,10 @@ class Command(OperatorCommand):
         parts.add_argument("--older-than", type=duration, required=True, help="such as 3d or 12h")
         self._add_force(parts, "wait for workers' transactions and end leases, instead of refusing")
         self.add_changing_arguments(parts)
+        parts = actions.add_parser("rename", help="give it another name, under which it continues where it was")
+        self._add_group(parts)
+        parts.add_argument("name", help="the new name")
+        self.add_changing_arguments(parts)
         parts = actions.add_parser("remove", help="remove it; refused if anything would be lost")
         self._add_group(parts)
         self._add_force(parts, "remove it even if it is active or has unread events, and discard its dead letters")
@@ -84,7 +89,9 @@ class Command(OperatorCommand):
         groups = [group for group in now.groups if topic in (None, group.topic)]
         headings = ["group", "topic", "status", "members>", "heard of>", "lag>", "behind>", "dead>", "retrying>"]
         lines = table(headings, [row(group, now) for group in groups], terminal_width())
-        self.report(options, [data(group) for group in groups], lines if groups else ["No group is subscribed."])
+        self.report(
+            options, [group_as_data(group) for group in groups], lines if groups else ["No group is subscribed."]
+        )
 
     def members(self, group: str, topic: str | None = None, **options: Any) -> None:
         using = options["database"]
@@ -178,6 +185,16 @@ class Command(OperatorCommand):
                 )
         self._report_moves(group, topic, moves, options)
 
+    def rename(self, group: str, name: str, topic: str | None = None, **options: Any) -> None:
+        with self.changing(options) as who:
+            chosen = control.subscriptions_of(group, topic=topic, using=who["using"])
+            renamed = [control.rename_group(subscription.topic.name, group, name, **who) for subscription in chosen]
+        self.report(
+            options,
+            [vars(each) for each in renamed],
+            [f'Group "{group}" on topic "{each.topic}" is now "{each.after}".' for each in renamed],
+        )
+
     def remove(self, group: str, topic: str | None = None, **options: Any) -> None:
         topic = self._one_topic(group, topic, options)
         with self.changing(options) as who:
@@ -245,12 +262,3 @@ def row(group: GroupStatus, now: SystemStatus) -> list[str]:
         f"{group.dead:,}{'+' * group.letters_bounded}",
         f"{group.retrying:,}",
     ]
-
-
-def data(group: GroupStatus) -> dict[str, Any]:
-    return {
-        **vars(group),
-        "lag": group.lag,
-        "behind_s": round(group.behind_s, 3),
-        "partitions": [vars(partition) for partition in group.partitions],
-    }

@@ -11,20 +11,25 @@ from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 
 from pubsub.management.arguments import LARGEST_ID, duration, whole_number
 from pubsub.management.databases import check_database
-from pubsub.management.exits import MISUSED
-from pubsub.management.status_text import as_data, as_text
+from pubsub.management.exits import MISUSED, REFUSED, UNREACHABLE
+from pubsub.management.status_text import as_data, as_text, problems_of
 from pubsub.management.tables import terminal_width
+from pubsub.monitoring.problems import SEVERITIES, STUCK, WARNING
 from pubsub.monitoring.status import SystemStatus, status
 from pubsub.payloads.write import escaped
+from pubsub.suggest import hint
 
 CLEAR = "\033[H\033[2J"
+
+LIMITS = ("fail_on", "fail_on_lag", "fail_on_age", "fail_on_dead_letters")
 
 
 class Command(BaseCommand):
     help = (
         "Shows topics, groups and how far each is behind in each partition, its members and dead letters, and the "
         "transactions that hold anything back. It counts nothing large, so it can be called often. Exit code: "
-        "0, or 1 if a limit that was given is exceeded, 2 if the command was misused."
+        "0, or 1 if a limit that was given is exceeded, 2 if the command was misused, 3 if the database does not "
+        "answer."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -34,6 +39,9 @@ class Command(BaseCommand):
         parser.add_argument("--watch", action="store_true", help="refresh it until Ctrl-C")
         parser.add_argument(
             "--interval", type=whole_number(1), default=2, help="seconds between two refreshes (default: 2)"
+        )
+        parser.add_argument(
+            "--fail-on", choices=[STUCK, WARNING], help="exit with 1 if a problem is as bad as that, or worse"
         )
         parser.add_argument(
             "--fail-on-lag", type=whole_number(0, LARGEST_ID), help="exit with 1 if a group is further behind"
@@ -51,12 +59,16 @@ class Command(BaseCommand):
         using = options["database"]
         check_database(using)
         if not options["watch"]:
-            now = status(using)
+            try:
+                now = status(using)
+            except OperationalError as error:
+                reason = " ".join(str(error).split())
+                raise CommandError(f'Database "{using}" does not answer: {reason}', returncode=UNREACHABLE) from error
             self.draw(now, options)
             if exceeded := self.exceeded(now, options):
-                raise CommandError(" ".join(exceeded), returncode=1)
+                raise CommandError(" ".join(exceeded), returncode=REFUSED)
             return
-        if any(options[name] is not None for name in ("fail_on_lag", "fail_on_age", "fail_on_dead_letters")):
+        if any(options[name] is not None for name in LIMITS):
             raise CommandError("--watch never ends, so it takes no limits to fail on.", returncode=MISUSED)
         try:
             while True:
@@ -70,10 +82,9 @@ class Command(BaseCommand):
             return
 
     def draw(self, now: SystemStatus, options: dict[str, Any], clear: bool = False) -> None:
-        data = as_data(now, options["topic"], options["group"], options["database"])
-        if (options["topic"] or options["group"]) and not (data["topics"] and (data["groups"] or not options["group"])):
-            raise CommandError("There is no such topic, or no such group on it.", returncode=MISUSED)
+        self.check_names(now, options["topic"], options["group"])
         if options["format"] == "json":
+            data = as_data(now, options["topic"], options["group"], options["database"])
             text = escaped(json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False))
         else:
             text = as_text(
@@ -88,9 +99,23 @@ class Command(BaseCommand):
         self.stdout.write((CLEAR if clear else "") + text)
         self.stdout.flush()
 
+    def check_names(self, now: SystemStatus, topic: str | None, group: str | None) -> None:
+        """Ends the command if there is no such topic or group: a typo must not read as "all is well"."""
+        topics = [found.name for found in now.topics]
+        if topic and topic not in topics:
+            raise CommandError(f'There is no such topic as "{topic}". {hint(topic, topics)}', returncode=MISUSED)
+        groups = sorted({found.group for found in now.groups if topic in (None, found.topic)})
+        if group and group not in groups:
+            where = f' on topic "{topic}"' if topic else ""
+            raise CommandError(f'There is no such group as "{group}"{where}. {hint(group, groups)}', returncode=MISUSED)
+
     def exceeded(self, now: SystemStatus, options: dict[str, Any]) -> list[str]:
         """What is beyond the limits. A group that is cancelled waits for nothing."""
         found = []
+        if options["fail_on"]:
+            beyond = SEVERITIES[: SEVERITIES.index(options["fail_on"]) + 1]
+            problems = problems_of(now, options["topic"], options["group"])
+            found += [problem.text for problem in problems if problem.severity in beyond]
         age = options["fail_on_age"]
         for group in now.groups:
             if group.status == "CANCELLED" or options["topic"] not in (None, group.topic):

@@ -51,7 +51,9 @@ TITLES: dict[str, str | Promise] = {
     "discard": gettext_lazy("Discard dead letters"),
 }
 NOTHING: dict[str, str | Promise] = {
-    "replay": gettext_lazy("Nothing to replay: none of the selected events is waiting for an operator."),
+    "replay": gettext_lazy(
+        "Nothing to replay: none of the selected events is waiting for an operator, or for a later attempt."
+    ),
     "discard": gettext_lazy("Nothing to discard: all selected events are already resolved or discarded."),
 }
 DONE: dict[str, str | Promise] = {

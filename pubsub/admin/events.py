@@ -16,13 +16,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 
-from pubsub.db.sql import load
-from pubsub.db.transactions import run_uncompiled
-from pubsub.models import DeadLetter, LogView, OutboxMessage, Topic
+from pubsub.models import LogView, OutboxMessage, Topic
 from pubsub.monitoring.search import PAYLOAD_CHARACTERS, Conditions, FoundEvent, LogPage, offset_at, search
 from pubsub.payloads.redact import Redactor
 from pubsub.payloads.write import write_json, write_line
 
+from .delivery import GroupDelivery, deliveries
 from .json_display import show_json
 from .page import Pages
 from .publish import publish_view
@@ -208,7 +207,7 @@ class EventAdmin(Pages):
             payload=payload,
             metadata=metadata,
             may_see=may_see,
-            groups=[self._delivery(request, row) for row in _delivery_by_group(entry, using)],
+            groups=[self._delivery(request, found) for found in deliveries(entry, using)],
             siblings=[
                 (it, self._event_address(topic_id, it.offset)) for it in around.found[::-1] if it.offset != offset
             ],
@@ -226,15 +225,14 @@ class EventAdmin(Pages):
         value = Redactor().json("payload", self._entry(topic_id, offset, using).payload_text)
         return HttpResponse(write_json(value), content_type="text/plain; charset=utf-8")
 
-    def _delivery(self, request: HttpRequest, row: dict[str, Any]) -> dict[str, Any]:
+    def _delivery(self, request: HttpRequest, found: GroupDelivery) -> dict[str, Any]:
         letter = ""
-        if row["letter_id"] and request.user.has_perm("pubsub.view_deadletter"):
-            letter = self.address("deadletter_change", row["letter_id"])
+        if found.letter_id and request.user.has_perm("pubsub.view_deadletter"):
+            letter = self.address("deadletter_change", found.letter_id)
         group = ""
         if request.user.has_perm("pubsub.view_subscription"):
-            group = self.address("subscription_change", row["id"])
-        sign, status = _delivery(row)
-        return {"group": row["group_id"], "address": group, "letter": letter, "sign": sign, "status": status}
+            group = self.address("subscription_change", found.subscription_id)
+        return {**vars(found), "address": group, "letter": letter}
 
     # Publishing by hand
 
@@ -316,35 +314,3 @@ def _tip(topic: Topic) -> int:
     """The busiest topic is more likely what you want to see than the first by name."""
     counter = getattr(topic, "counter", None)  # missing until the first event is numbered
     return counter.next_offset if counter else 0
-
-
-def _delivery_by_group(entry: Any, using: str) -> list[dict[str, Any]]:
-    parameters = {
-        "topic_id": entry.topic_id,
-        "partition_id": entry.partition_id,
-        "position": entry.position,
-        "c_offset": entry.c_offset,
-        "to_group": entry.to_group,
-    }
-    names, rows = run_uncompiled(using, load("admin/delivery_by_group"), parameters)
-    return [dict(zip(names, row, strict=True)) for row in rows]
-
-
-def _delivery(row: dict[str, Any]) -> tuple[str, str]:
-    """An event's delivery to a group: a sign, and the same in words."""
-    State = DeadLetter.State
-    if row["letter_state"] in (State.DEAD, State.RETRYING, State.PARKED):
-        return "✖", _("failed: %(state)s") % {"state": State(row["letter_state"]).label}
-    if row["letter_state"] == State.RESOLVED:
-        return "✔", _("handled at a later attempt")
-    if row["letter_state"] == State.DISCARDED:
-        return "–", _("discarded after it failed")
-    if row["is_for_others"]:
-        return "–", _("not for this group")
-    if row["next_offset"] is None:
-        return "…", _("waiting: no consumer of the group has run yet")
-    if not row["has_passed"]:
-        return "…", _("waiting: the group is at offset %(offset)s") % {"offset": row["next_offset"]}
-    if row["has_filter"]:
-        return "✔", _("passed: handled, filtered out, or before the group’s start")
-    return "✔", _("passed: handled, or before the group’s start")

@@ -7,6 +7,7 @@ result says so. To see what a function would do, call it within :func:`dry_run`.
 
 from .dry_run import dry_run
 from .groups import GroupState, cancel, pause, remove_group, resume, subscriptions_of
+from .rename import Renamed, rename_group
 from .resize import resize_topic
 from .seek import CursorMove, force_complete, preview_force_complete, preview_seek, seek
 from .topics import configure_topic, create_topic, losses, remove_topic, sync_topics
@@ -14,6 +15,7 @@ from .topics import configure_topic, create_topic, losses, remove_topic, sync_to
 __all__ = [
     "CursorMove",
     "GroupState",
+    "Renamed",
     "cancel",
     "configure_topic",
     "create_topic",
@@ -25,6 +27,7 @@ __all__ = [
     "preview_seek",
     "remove_group",
     "remove_topic",
+    "rename_group",
     "resize_topic",
     "resume",
     "seek",

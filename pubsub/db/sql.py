@@ -14,7 +14,7 @@ def load(name: str, /, **pieces: str) -> str:
     Values are parameters, %(name)s. SQL that differs from call to call, such as a subscription's filter, is a piece,
     {name}, and is given by keyword.
 
-    >>> load("monitoring/status_partitions").split()[0]
+    >>> load("monitoring/status_topics").split()[0]
     'SELECT'
     """
     statement = _read(name)

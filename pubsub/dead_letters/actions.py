@@ -77,13 +77,14 @@ class Action:
     becomes: str
 
 
-REPLAY = Action(name="replay", states=(State.DEAD,), becomes=State.RETRYING)
+REPLAY = Action(name="replay", states=(State.DEAD, State.RETRYING), becomes=State.RETRYING)
 DISCARD = Action(name="discard", states=(State.DEAD, State.RETRYING, State.PARKED), becomes=State.DISCARDED)
 ACTIONS = {action.name: action for action in (REPLAY, DISCARD)}
 
 
 def replay(ids: Iterable[int], *, using: str, actor: str = "", reason: str = "", dry_run: bool = False) -> list[Letter]:
-    """Gives dead letters another attempt, now, with the rest of their transactions. Returns what changed.
+    """Gives dead letters another attempt, now, with the rest of their transactions: also those that wait for their next
+    one. Returns what changed.
 
     >>> replay([4711], using="default", reason="the mail server is up again")
     []

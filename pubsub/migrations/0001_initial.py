@@ -1110,6 +1110,15 @@ class Migration(OnPostgreSQL):
                         "seconds behind", default=0, db_default=0.0, db_comment="The age of the first event not passed"
                     ),
                 ),
+                (
+                    "after_gap",
+                    models.BooleanField(
+                        "after a gap",
+                        default=False,
+                        db_default=False,
+                        db_comment="No worker was there before it to take one",
+                    ),
+                ),
             ],
             options={
                 "default_permissions": (),

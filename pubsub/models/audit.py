@@ -47,6 +47,9 @@ class Sample(models.Model):
     behind_s = models.FloatField(
         _("seconds behind"), default=0, db_default=0.0, db_comment="The age of the first event not passed"
     )
+    after_gap = models.BooleanField(
+        _("after a gap"), default=False, db_default=False, db_comment="No worker was there before it to take one"
+    )
 
     class Meta:
         db_table = "outbox_samples"

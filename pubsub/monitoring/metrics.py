@@ -9,6 +9,7 @@ True
 """
 
 import logging
+from collections import Counter as Counts
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,10 +20,12 @@ from django.views.decorators.cache import never_cache
 from django.views.generic import View
 
 from pubsub.errors import MissingExtra
-from pubsub.models import OutboxMessage
+from pubsub.models import OutboxMessage, Status
 from pubsub.signals import batch_handled, event_failed, sequenced
 
-from .status import SystemStatus, status
+from .problems import CODES, find_problems
+from .recent import recent_status
+from .status import SystemStatus
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, start_http_server
@@ -85,7 +88,7 @@ class DatabaseMetrics(Collector):
         using = self._using or router.db_for_write(OutboxMessage)
         up = GaugeMetricFamily("pubsub_database_up", "Whether the database could be asked for the other gauges")
         try:
-            found = list(_gauges(status(using)))
+            found = list(_gauges(recent_status(using)))
             up.add_metric([], 1)
         except Error as error:
             logger.warning("the database could not be asked for metrics: %s", error)
@@ -111,7 +114,9 @@ def _gauges(now: SystemStatus) -> Iterator[Metric]:
     lag = GaugeMetricFamily("pubsub_lag_events", "Events that a group has not passed", labels=place)
     behind = GaugeMetricFamily("pubsub_lag_seconds", "Age of the oldest event not passed; 0 if none", labels=place)
     members = GaugeMetricFamily("pubsub_members", "Processes that work for a group", labels=_GROUP)
-    state = GaugeMetricFamily("pubsub_group_status", "1 for the status that a group has", labels=[*_GROUP, "status"])
+    state = GaugeMetricFamily(
+        "pubsub_group_status", "1 for the status that a group has, 0 for any other", labels=[*_GROUP, "status"]
+    )
     dead = GaugeMetricFamily(
         "pubsub_dead_letters", "Open dead letters; counted up to 1,001 of a group", labels=[*_GROUP, "state"]
     )
@@ -121,10 +126,12 @@ def _gauges(now: SystemStatus) -> Iterator[Metric]:
             lag.add_metric([*who, str(partition.partition)], partition.lag)
             behind.add_metric([*who, str(partition.partition)], partition.behind_s)
         members.add_metric(who, group.members)
-        state.add_metric([*who, group.status], 1)
+        for each in Status.values:
+            state.add_metric([*who, each], each == group.status)
         for kind in ("dead", "retrying", "parked"):
             dead.add_metric([*who, kind], getattr(group, kind))
     yield from (lag, behind, members, state, dead)
+    yield _problems(now)
 
     for name, help_text, value in (
         (
@@ -145,6 +152,17 @@ def _gauges(now: SystemStatus) -> Iterator[Metric]:
         ("pubsub_log_bytes", "What the log and its messages take on disk", now.sequencer.bytes),
     ):
         yield GaugeMetricFamily(name, help_text, value=value)
+
+
+def _problems(now: SystemStatus) -> Metric:
+    """Every kind of problem, also those that there are none of: an alert never loses its series."""
+    family = GaugeMetricFamily(
+        "pubsub_problems", "Problems, as the overview and `pubsub_status` show them", labels=["severity", "code"]
+    )
+    found = Counts(problem.code for problem in find_problems(now))
+    for code, severity in CODES.items():
+        family.add_metric([severity, code], found[code])
+    return family
 
 
 class _ProcessMetrics(Collector):

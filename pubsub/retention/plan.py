@@ -98,6 +98,17 @@ class Storage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Held:
+    """What has expired and stays because a group has not read it, whether others keep it too or not."""
+
+    topic: str
+    group: str
+    bytes: int
+    since: dt.datetime
+    """When the oldest of it expired."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     storage: Storage
     unread: Sequence[Unread]
@@ -129,6 +140,26 @@ class Plan:
     def bytes(self) -> int:
         """Their size on disk."""
         return sum(segment.log_bytes for segment in self.going) + sum(partition.bytes for partition in self.messages)
+
+    @property
+    def held(self) -> list[Held]:
+        """By group, in the order of what they have not read."""
+        kept: dict[tuple[str, str], list[Segment]] = {}
+        for segment in self.staying:
+            if self.storage.has_expired(segment):
+                for key in dict.fromkeys(
+                    (each.topic, each.group) for each in _blockers(segment, self.storage, self.unread)
+                ):
+                    kept.setdefault(key, []).append(segment)
+        return [
+            Held(
+                topic=topic,
+                group=group,
+                bytes=sum(segment.bytes for segment in segments),
+                since=min(segment.expires_at for segment in segments),
+            )
+            for (topic, group), segments in kept.items()
+        ]
 
     @property
     def numbered_below_id(self) -> int:

@@ -160,6 +160,10 @@ class Registry:
             if matches(declared.topic, name)
         ]
 
+    def has(self, topic: str, group: str) -> bool:
+        """Whether a handler is declared for this group on this topic, or on a pattern that means it."""
+        return any(key_group == group and matches(pattern, topic) for pattern, key_group in self._declarations)
+
     def _not_declared(self, kind: str, name: str, known: Iterable[str]) -> InvalidSubscription:
         return InvalidSubscription(
             f'No handler is declared for {kind} "{name}"; there are: {", ".join(sorted(known)) or "none"}. '

@@ -3,6 +3,7 @@
 Workers do it beside their work; `manage.py run_cleanup` does the same without one.
 """
 
+import datetime as dt
 import functools
 import logging
 import time
@@ -27,8 +28,8 @@ EVERY_S = 30
 
 MaintenanceJob = Callable[[str], Any]
 
-URGENT: Sequence[MaintenanceJob] = (make_partitions_ahead,)
-"""What must never come too late, and is always quick."""
+URGENT: Sequence[MaintenanceJob] = (make_partitions_ahead, take_samples)
+"""What must never come too late, and is always quick. The leader does it, also while handlers hang."""
 
 JOBS: Sequence[MaintenanceJob] = (
     *URGENT,
@@ -37,7 +38,6 @@ JOBS: Sequence[MaintenanceJob] = (
     drop_expired,
     forget_members,
     expire_idle,
-    take_samples,
     prune_samples,
     *PRUNING,
 )
@@ -72,6 +72,15 @@ class Maintenance:
             except Exception:
                 logger.exception("%s failed; trying again in %d s", job.__name__, EVERY_S)
         return True
+
+    def stop(self) -> None:
+        """Leave samples of how things stood in the end, for charts."""
+        if not self._jobs:
+            return
+        try:
+            take_samples(self.using, at_least=dt.timedelta(0))
+        except Exception as error:
+            logger.warning("no last samples for the charts were taken: %s", error)
 
 
 def owns_tables(using: str) -> bool:

@@ -153,6 +153,8 @@ class Worker:
         finally:
             self.stop()
             self._leases.stop()
+            if not self.drain:
+                self._maintenance.stop()
             self._membership.stop()
             if self._leader:
                 self._leader.stop()

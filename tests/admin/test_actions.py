@@ -116,7 +116,7 @@ def test_discard_takes_what_waits_for_a_retry_too(operator):
 
 def test_nothing_to_do_is_said_at_once(operator):
     assert said(press(operator, "replay", [DeadLetterFactory(state=State.RESOLVED)])) == [
-        "Nothing to replay: none of the selected events is waiting for an operator."
+        "Nothing to replay: none of the selected events is waiting for an operator, or for a later attempt."
     ]
 
 

@@ -1,6 +1,7 @@
 """The log in the admin: searched in bounded segments of offsets, whatever its length; an event with its groups."""
 
 import datetime as dt
+import re
 import uuid
 
 import pytest
@@ -9,15 +10,19 @@ from django.db import connection, transaction
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 
-from pubsub import publish
-from pubsub.models import ConsumerOffset, LogView, OutboxMessage
+from pubsub import control, publish
+from pubsub.models import ConsumerOffset, LogView, OperatorEvent, OutboxMessage, Subscription
 from pubsub.monitoring.search import LOOKED_AT, Conditions, offset_at, search
 from pubsub.sequencing.sequencer import sequence
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.register import register_subscription
 from tests.admin.pages import hidden_fields, said, text_of
+from tests.control.helpers import GROUP, TOPIC, WHO, make_topic, reread, subscribe
+from tests.control.helpers import fill as fill_log
 from tests.factories import DeadLetterFactory, SubscriptionFactory, TopicFactory
+from tests.handlers import declare
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -163,14 +168,86 @@ def test_an_event_shows_its_delivery_to_each_group(admin_client, topic):
     ConsumerOffset.objects.exclude(group_id="waiting").update(next_offset=3, next_position=10**9)
     letter = DeadLetterFactory(topic=topic, group_id="failed", c_offset=1)
     page = admin_client.get(reverse(EVENT, args=[topic.pk, 1]))
-    states = {group["group"]: group["status"] for group in page.context["groups"]}
-    assert states["passed"].startswith("passed: handled")
-    assert states["failed"] == "failed: waiting for an operator"
-    assert states["waiting"] == "waiting: the group is at offset 1"
-    assert states["never-ran"].startswith("waiting: no consumer")
+    assert deliveries(page) == {
+        "passed": "✔ handled",
+        "failed": "✖ failed: waiting for an operator",
+        "waiting": "… waiting: the group is at offset 1",
+        "never-ran": "… waiting: no consumer of the group has run yet",
+    }
     assert reverse("admin:pubsub_deadletter_change", args=[letter.pk]) in page.content.decode()
     assert [found.type for found, _ in page.context["siblings"]] == ["second"]
     assert admin_client.get(reverse(EVENT, args=[topic.pk, 4])).status_code == 404
+
+
+def deliveries(page):
+    return {group["group"]: f"{group['sign']} {group['status']}" for group in page.context["groups"]}
+
+
+@pytest.fixture
+def delivered(admin_client):
+    """What the page of an event says of each group."""
+    topic = make_topic(partitions=1)
+
+    def of(offset):
+        return deliveries(admin_client.get(reverse(EVENT, args=[topic.pk, offset])))
+
+    return of
+
+
+def test_what_was_skipped_is_not_handled(delivered):
+    subscribe()
+    fill_log(4)
+    control.seek(TOPIC, GROUP, to=3, **WHO)
+    reread()
+    assert re.fullmatch(r"– skipped: olivia moved the group past it at \d{4}-\d\d-\d\d [\d:]{8}", delivered(2)[GROUP])
+    assert delivered(3)[GROUP] == "✔ handled"
+    control.seek(TOPIC, GROUP, to=1, **WHO)
+    reread()
+    assert delivered(2)[GROUP] == "✔ handled", "it came again"
+    control.rename_group(TOPIC, GROUP, "post", **WHO)
+    assert delivered(2)["post"] == "✔ handled"
+
+
+def test_what_was_there_before_the_group_is_not_handled(delivered):
+    fill_log(2)
+    subscribe(start="latest")
+    fill_log(1)
+    reread()
+    assert delivered(2)[GROUP] == "– before the group’s start, which was offset 3"
+    assert delivered(3)[GROUP] == "✔ handled"
+    OperatorEvent.objects.all().delete()
+    assert delivered(3)[GROUP] == "– passed: handled, or before the group’s start, which is not recorded"
+
+
+def test_the_filter_is_asked_about_this_event(delivered):
+    for group, wanted in (("small", 5), ("large", 50)):
+        register_subscription(declare(print, topic=TOPIC, group=group, where={"payload__lt": wanted}), using="default")
+    fill_log(1, start=7)
+    ConsumerOffset.objects.update(next_offset=2, next_position=10**9)
+    assert delivered(1) == {"small": "– left out by the group’s filter", "large": "✔ handled"}
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("PAUSED", "… waiting: the group is paused at offset 1"),
+        ("DEAD", "– not handled: the group was given up"),
+        ("CANCELLED", "– not handled: the group is cancelled"),
+    ],
+)
+def test_what_a_group_will_not_get_is_not_still_to_come(delivered, status, said):
+    subscribe()
+    fill_log(1)
+    Subscription.objects.update(status=status)
+    assert delivered(1)[GROUP] == said
+
+
+def test_what_may_have_failed_long_ago_is_not_called_handled(delivered):
+    subscribe()
+    fill_log(1)
+    reread()
+    OutboxMessage.objects.update(created_at=timezone.now() - dt.timedelta(days=90))
+    assert delivered(1)[GROUP] == "– passed: whether it failed is no longer recorded"
 
 
 def test_publishing_asks_first_and_is_logged(admin_client, topic):

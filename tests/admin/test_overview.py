@@ -1,7 +1,6 @@
 """The overview: what is wrong, with a link to where something can be done, for those who may see it."""
 
 import datetime as dt
-import inspect
 import re
 
 import pytest
@@ -10,8 +9,10 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from pubsub.admin.overview import PER_PAGE
 from pubsub.db.connections import dedicated_connection
 from pubsub.monitoring import problems
+from pubsub.monitoring.recent import RecentStatus
 from tests.admin.pages import text_of
 from tests.factories import (
     ConsumerOffsetFactory,
@@ -52,23 +53,20 @@ def test_each_problem_leads_to_where_it_is_dealt_with(sign_in, group):
     group.save()
     client = sign_in(*ALL)
     page = client.get(reverse(OVERVIEW))
-    assert [wrong.problem.code for wrong in page.context["problems"]] == ["dead-letters", "paused"]
-    for wrong in page.context["problems"]:
+    rows = [cause.row for cause in page.context["causes"]]
+    assert [wrong.problem.code for wrong in rows] == ["dead-letters", "paused"]
+    for wrong in rows:
         assert wrong.address in page.content.decode().replace("&amp;", "&")
         assert client.get(wrong.address).status_code == 200
-    letters = client.get(page.context["problems"][0].address)
+    letters = client.get(rows[0].address)
     assert len(letters.context["cl"].result_list) == 1
 
 
-def kinds_of_problems():
-    return sorted(set(re.findall(r'(?:code=|STUCK,|WARNING,|NOTE,)\s*"([a-z-]+)"', inspect.getsource(problems))))
-
-
-@pytest.mark.parametrize("code", kinds_of_problems())
+@pytest.mark.parametrize("code", problems.CODES)
 def test_every_kind_of_problem_leads_somewhere(sign_in, group, monkeypatch, code):
-    assert len(kinds_of_problems()) == 15
     DeadLetterFactory(topic=group.topic, group_id="mail")
-    found = problems.Problem(severity="stuck", code=code, text="It is wrong.", topic="parcels", group="mail", offset=1)
+    DeadLetterFactory(topic=group.topic, group_id="mail", retrying=True)
+    found = problems.Problem(code=code, text="It is wrong.", topic="parcels", group="mail", offset=1)
     monkeypatch.setattr("pubsub.admin.overview.find_problems", lambda now: [found])
     client = sign_in(*ALL)
     page = client.get(reverse(OVERVIEW))
@@ -159,6 +157,36 @@ def test_it_takes_the_same_few_queries_however_many_groups_there_are(sign_in, gr
         ConsumerOffsetFactory(topic=subscription.topic, group_id=subscription.group_id)
         SampleFactory(topic=subscription.topic, group_id=subscription.group_id)
     assert queries() == few <= 10
+
+
+def test_many_problems_of_one_kind_are_one_sentence_and_many_groups_are_pages(sign_in, group):
+    for number in range(60):
+        SubscriptionFactory(topic=group.topic, group_id=f"group-{number:02}", status="DEAD")
+    client = sign_in(*ALL)
+    page = client.get(reverse(OVERVIEW))
+    (cause,) = page.context["causes"]
+    assert (cause.row.problem.code, cause.more) == ("dead", 59)
+    assert "and 59 more like it" in text_of(page)
+    assert len(page.context["groups"]) == PER_PAGE
+    assert all(row.group.status == "DEAD" for row in page.context["groups"]), "what is wrong comes first"
+    shown = {row.group.group for row in page.context["groups"]}
+    while behind := page.context["pages"]["groups"]["behind"]:
+        page = client.get(reverse(OVERVIEW) + behind)
+        shown |= {row.group.group for row in page.context["groups"]}
+    assert len(shown) == 61
+    found = client.get(reverse(OVERVIEW) + "?q=GROUP-07&live")
+    assert [row.group.group for row in found.context["groups"]] == ["group-07"]
+    assert "No group or topic is called like “nothing”" in text_of(client.get(reverse(OVERVIEW) + "?q=nothing"))
+
+
+def test_all_who_watch_share_one_status(sign_in, group, monkeypatch):
+    monkeypatch.setattr("pubsub.monitoring.recent.FOR_S", 60)
+    monkeypatch.setattr("pubsub.monitoring.recent.recent", RecentStatus())
+    client = sign_in(*ALL)
+    first = client.get(reverse(OVERVIEW)).context["status"]
+    assert client.get(reverse(OVERVIEW) + "?live").context["status"] is first
+    monkeypatch.setattr("pubsub.monitoring.recent.FOR_S", 0)
+    assert client.get(reverse(OVERVIEW) + "?live").context["status"] is not first
 
 
 def test_findings_show_the_latest_run_of_each_job(sign_in):

@@ -28,7 +28,7 @@ from pubsub.models import OperatorEvent, OutboxMessage, Subscription, Topic
 from pubsub.monitoring.status import status
 from pubsub.sequencing.sequencer import sequence
 from tests.control.helpers import GROUP, TOPIC, fill, lag, make_topic, places, reread, status_of, subscribe
-from tests.factories import DeadLetterFactory, LeaseFactory, MemberFactory
+from tests.factories import DeadLetterFactory, LeaseFactory, MemberFactory, SubscriptionFactory
 from tests.log import insert
 from tests.sessions import Session, connected_to, database_url
 
@@ -104,6 +104,14 @@ def test_a_dry_run_changes_and_records_nothing() -> None:
     assert (status_of(), Topic.objects.get(name=TOPIC).total_partitions) == ("ACTIVE", 2)
 
 
+def test_a_dry_run_says_that_it_is_one_to_programs_too() -> None:
+    make_topic()
+    subscribe()
+    assert told("pubsub_group", "pause", GROUP, "--dry-run")[0]["dry_run"] is True
+    assert told("pubsub_group", "seek", GROUP, "--to=latest", "--dry-run")["dry_run"] is True
+    assert "dry_run" not in told("pubsub_group", "pause", GROUP)[0]
+
+
 def test_a_dry_run_that_would_be_refused_is_refused() -> None:
     make_topic()
     fill(1)
@@ -130,7 +138,10 @@ def test_sync_applies_the_settings() -> None:
         (("pubsub_group", "seek", GROUP, "--by=1.5"), "expected a number of events", 1),
         (("pubsub_group", "seek", GROUP, "--to=99"), "beyond the tip", 1),
         (("pubsub_group", "seek", GROUP), "required", 1),
-        (("pubsub_status", "--topic=nothing"), "no such topic", 2),
+        (("pubsub_status", "--topic=oders"), 'Did you mean "orders"?', 2),
+        (("pubsub_status", "--group=mial"), 'Did you mean "mail"?', 2),
+        (("pubsub_dead_letters", "list", "--group=mial"), 'Did you mean "mail"?', 2),
+        (("pubsub_dead_letters", "replay", "--group=mial"), 'Did you mean "mail"?', 2),
         (("pubsub_tail", "oders", "--no-follow"), 'Did you mean "orders"?', 2),
         (("pubsub_tail", TOPIC, "--from=99", "--no-follow"), "beyond the tip", 2),
     ],
@@ -181,7 +192,7 @@ def test_missing_tables_are_explained(arguments: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("arguments", EVERY_COMMAND, ids=" ".join)
 def test_a_database_that_does_not_answer_is_explained(arguments: tuple[str, ...]) -> None:
     with connected_to(PORT="1"):
-        assert run(*arguments, exit_code=1).startswith('Database "default" does not answer: ')
+        assert run(*arguments, exit_code=3).startswith('Database "default" does not answer: ')
 
 
 @pytest.mark.parametrize("arguments", AND_THOSE_THAT_WAIT, ids=" ".join)
@@ -275,7 +286,7 @@ def test_a_seek_under_a_lease_is_refused_and_forced() -> None:
     fill(1)
     LeaseFactory(topic=topic, group_id=GROUP, worker_id="worker-7")
     assert "worker-7" in run("pubsub_group", "seek", GROUP, "--to=latest", "--dry-run")
-    assert "0 (by worker-7)" in run("pubsub_group", "seek", GROUP, "--to=latest", exit_code=1)
+    assert "0 (by worker-7)" in run("pubsub_group", "seek", GROUP, "--to=latest", exit_code=4)
     run("pubsub_group", "seek", GROUP, "--to=latest", "--force")
     assert lag() == {0: 0}
 
@@ -293,6 +304,14 @@ def test_old_events_are_skipped_and_the_group_is_removed() -> None:
     assert "is ACTIVE" in run("pubsub_group", "remove", GROUP, exit_code=1)
     assert "It had 1 unread events" in run("pubsub_group", "remove", GROUP, "--force")
     assert run("pubsub_group", "list") == "No group is subscribed.\n"
+
+
+def test_a_group_is_renamed() -> None:
+    make_topic()
+    subscribe()
+    assert told("pubsub_group", "rename", GROUP, "post", "--dry-run")[0]["dry_run"]
+    assert run("pubsub_group", "rename", GROUP, "post") == 'Group "mail" on topic "orders" is now "post".\n'
+    assert "Did you mean" in run("pubsub_group", "rename", "pots", "mail", exit_code=1)
 
 
 # pubsub_status
@@ -357,18 +376,15 @@ def test_nothing_is_printed_if_nothing_is_wrong() -> None:
 
 
 def test_a_session_in_the_way_of_the_sequencer_is_named(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pubsub.monitoring import problems
-    from pubsub.monitoring import status as module
-
-    monkeypatch.setattr(module, "OLD_TRANSACTION", dt.timedelta(0))
-    monkeypatch.setattr(problems, "UNNUMBERED_S", 0)
+    for module in ("status", "problems_of_log"):
+        monkeypatch.setattr(f"pubsub.monitoring.{module}.NUMBERING_LATE", dt.timedelta(0))
     make_topic()
     with transaction.atomic():
         publish(TOPIC, {})
     session.execute("BEGIN")
     session.execute("SELECT FROM log_sequencer FOR UPDATE")
     pid = session.info.backend_pid
-    assert f"session {pid} has locked the sequencer" in run("pubsub_status")
+    assert f"session {pid} (" in run("pubsub_status")
     assert told("pubsub_status")["problems"][0]["remedy"] == f"SELECT pg_terminate_backend({pid})"
 
 
@@ -419,6 +435,29 @@ def test_limits_decide_the_exit_code() -> None:
     run("pubsub_status", "--fail-on-lag=0", "--fail-on-dead-letters=0")
 
 
+def test_what_has_no_offset_counts_for_the_limits() -> None:
+    """All consumers are dead, and publishers go on: nothing is in the log, and all of it waits."""
+    make_topic()
+    subscribe()
+    for _ in range(3):
+        with transaction.atomic():
+            publish(TOPIC, 1)
+    assert "is 3 events behind" in run("pubsub_status", "--fail-on-lag=2", exit_code=1)
+    assert "s behind" in run("pubsub_status", "--fail-on-age=0s", exit_code=1)
+    run("pubsub_status", "--fail-on=warning")
+    OutboxMessage.objects.update(created_at=timezone.now() - dt.timedelta(minutes=1))
+    assert "no consumer is running" in run("pubsub_status", "--fail-on=stuck", exit_code=1)
+
+
+def test_a_problem_decides_the_exit_code_by_how_bad_it_is() -> None:
+    topic = make_topic()
+    subscribe()
+    DeadLetterFactory(topic=topic, group_id=GROUP)
+    run("pubsub_status", "--fail-on=stuck")
+    assert "1 dead letter in mail (orders)" in run("pubsub_status", "--fail-on=warning", exit_code=1)
+    run("pubsub_status", "--fail-on=warning", "--topic=default")
+
+
 def start(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "manage.py", *arguments],
@@ -426,6 +465,18 @@ def start(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
         env=os.environ | {"DATABASE_URL": database_url(), "DJANGO_SETTINGS_MODULE": "tests.settings"},
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options,
     )
+
+
+def test_many_groups_with_one_cause_are_one_sentence_and_forty_rows() -> None:
+    topic = make_topic()
+    for number in range(50):
+        SubscriptionFactory(topic=topic, group_id=f"group-{number}", status="PAUSED" if number < 45 else "ACTIVE")
+    text = run("pubsub_status")
+    assert text.count("NOTE") == 1
+    assert "and 44 more like it: group-1 orders" in text
+    assert "… and 10 more groups" in text
+    assert "group-49" not in text, "what is wrong comes first"
+    assert len(told("pubsub_status")["groups"]) == 50
 
 
 def test_watching_refreshes_until_it_is_interrupted() -> None:

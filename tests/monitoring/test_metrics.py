@@ -11,9 +11,10 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from pubsub import publish, publish_many, signals
-from pubsub.models import ConsumerLag, DeadLetter
+from pubsub.models import ConsumerLag, DeadLetter, Status, Subscription
 from pubsub.monitoring import metrics
 from pubsub.monitoring.metrics import Metrics
+from pubsub.monitoring.problems import CODES
 from pubsub.sequencing.sequencer import sequence
 from pubsub.subscriptions.register import register_subscription
 from tests.handlers import Recorder, declare, drain
@@ -66,13 +67,24 @@ def test_the_gauges_are_those_of_the_views() -> None:
     assert found["pubsub_lag_events"] == lag
     behind = found["pubsub_lag_seconds"]
     assert all((behind[place] > 0) == (lag[place] > 0) for place in lag)
-    assert found["pubsub_group_status"] == {("readers", "ACTIVE", "default"): 1}
+    states = found["pubsub_group_status"]
+    assert states == {("readers", each, "default"): each == "ACTIVE" for each in Status.values}
     assert found["pubsub_members"] == {("readers", "default"): 0}
     assert found["pubsub_oldest_transaction_seconds"] == {(): 0}
     assert found["pubsub_unnumbered_seconds"] == {(): 0}
     with transaction.atomic():
         publish("default", "not numbered")
-    assert scrape()["pubsub_unnumbered_seconds"][()] > 0
+    found = scrape()
+    assert found["pubsub_unnumbered_seconds"][()] > 0
+    assert sum(found["pubsub_lag_events"].values()) == 11
+    assert max(found["pubsub_lag_seconds"].values()) > 0
+
+
+def test_problems_are_a_gauge_that_never_loses_a_series() -> None:
+    register_subscription(declare(Recorder()), using="default")
+    assert scrape()["pubsub_problems"] == dict.fromkeys(CODES.items(), 0)
+    Subscription.objects.update(status="PAUSED")
+    assert scrape()["pubsub_problems"][("paused", "note")] == 1
 
 
 def test_open_dead_letters_by_group_and_state() -> None:

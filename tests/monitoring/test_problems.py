@@ -1,18 +1,25 @@
 """What is wrong, said in a sentence; and nothing said where nothing is."""
 
 import datetime as dt
+import re
+from pathlib import Path
 
 import pytest
 
-from pubsub.monitoring.problems import NOTE, STUCK, WARNING, find_problems
+from pubsub.monitoring.problems import CODES, NOTE, STUCK, WARNING, Problem, by_cause, find_problems
 from pubsub.monitoring.status import (
     Blocker,
     GroupStatus,
     PartitionStatus,
+    RecentFailures,
     SequencerStatus,
+    Stop,
     SystemStatus,
     TopicStatus,
 )
+from pubsub.retention.plan import Held
+
+OBSERVING = Path(__file__).resolve().parents[2] / "docs" / "observing.md"
 
 NOW = dt.datetime(2030, 1, 1, 12, tzinfo=dt.UTC)
 
@@ -32,17 +39,18 @@ def topic(**changes):
         "tip": 100,
         "kept": 100,
         "bytes": 1000,
-        "published_at": NOW,
+        "published_at": None,
         "rate": 1.0,
     }
     return TopicStatus(**{**values, **changes})
 
 
-def cursor(partition=0, lag=0, waiting=None, moved=1):
+def cursor(partition=0, lag=0, waiting=None, moved=1, unnumbered=0):
     return PartitionStatus(
         partition=partition,
         next_offset=1234,
         lag=lag,
+        unnumbered=unnumbered,
         waiting_since=ago(seconds=waiting) if waiting else None,
         behind_s=waiting or 0,
         moved_at=ago(seconds=moved),
@@ -73,11 +81,27 @@ def group(*partitions, **changes):
     return GroupStatus(**{**values, **changes})
 
 
+def recent(in_a_row, newest, newest_failed, **changes):
+    values = {"since": ago(minutes=6), "transactions": 7, "exception": "builtins.ValueError"}
+    return RecentFailures(in_a_row=in_a_row, newest=newest, newest_failed=newest_failed, **{**values, **changes})
+
+
+def stop(*partitions, until=None):
+    return Stop(offset=46, exception="builtins.ValueError", since=ago(minutes=2), until=until, partitions=partitions)
+
+
+def held(**changes):
+    values = {"topic": "orders", "group": "mail", "bytes": 4_800_000, "since": ago(hours=1)}
+    return Held(**{**values, **changes})
+
+
 def sequencer(**changes):
     values = {
         "last_position": 100,
         "is_foreign": False,
         "leader_pid": 77,
+        "leader_client": "10.0.0.7",
+        "leader_seen_at": ago(seconds=1),
         "waiting_since": None,
         "overdue_since": None,
         "bytes": 1,
@@ -91,6 +115,7 @@ def blocker(**changes):
         "pid": 4711,
         "name": "psql",
         "username": "olga",
+        "client": "10.0.0.9",
         "state": "idle in transaction",
         "since": ago(hours=1),
         "age_s": 3600,
@@ -102,7 +127,7 @@ def blocker(**changes):
     return Blocker(**{**values, **changes})
 
 
-def problems(groups=(), topics=(), blockers=(), **changes):
+def problems(groups=(), topics=(), blockers=(), held=(), **changes):
     return find_problems(
         SystemStatus(
             taken_at=NOW,
@@ -110,6 +135,7 @@ def problems(groups=(), topics=(), blockers=(), **changes):
             groups=tuple(groups),
             sequencer=sequencer(**changes),
             blockers=blockers,
+            held=held,
         )
     )
 
@@ -127,17 +153,32 @@ CASES = {
         "sequencer",
         "in the last 3 min has been numbered: no consumer is running",
     ),
-    "the sequencer hangs": (
+    "the sequencer is slow": (
         {"waiting_since": ago(minutes=3)},
         STUCK,
-        "sequencer",
-        "though session 77 runs the sequencer",
+        "sequencer-slow",
+        "though session 77 (10.0.0.7) is at work",
+    ),
+    "the sequencer hangs": (
+        {"waiting_since": ago(minutes=3), "leader_seen_at": ago(minutes=2)},
+        STUCK,
+        "sequencer-silent",
+        "session 77 (10.0.0.7) should do that, and has been silent for 2 min",
     ),
     "the sequencer is locked out": (
-        {"waiting_since": ago(minutes=3), "blockers": (blocker(blocks_sequencer=True, age_s=200),)},
+        {"waiting_since": ago(minutes=3), "blocked_by": blocker(blocks_sequencer=True, age_s=200)},
         STUCK,
-        "sequencer",
-        "session 4711 has locked",
+        "sequencer-blocked",
+        "session 4711 (psql, olga, 10.0.0.9) blocks the sequencer with a transaction that has been open for 3 min",
+    ),
+    "the sequencer is locked out by no known session": (
+        {
+            "waiting_since": ago(minutes=3),
+            "blockers": (blocker(kind="prepared", pid=None, name="gid-1", age_s=200, blocks_sequencer=True),),
+        },
+        STUCK,
+        "sequencer-blocked",
+        "prepared transaction gid-1 blocks the sequencer",
     ),
     "delayed": ({"overdue_since": ago(minutes=1)}, STUCK, "delayed", "due for 1 min"),
     "dead group": (
@@ -159,6 +200,12 @@ CASES = {
         "no-members",
         "mail (orders). 1 event has been waiting for 2 h 5 min",
     ),
+    "no workers, and no handler": (
+        {"groups": [group(cursor(lag=1, waiting=7500, moved=9000), members=0, has_handler=False)]},
+        STUCK,
+        "no-handler",
+        "mail (orders), and no handler is declared for it here",
+    ),
     "stuck": (
         {"groups": [group(cursor(), cursor(3, lag=5, waiting=500, moved=120), cursor(1, lag=1, waiting=90, moved=90))]},
         STUCK,
@@ -171,11 +218,73 @@ CASES = {
         "behind",
         "mail (orders) is falling behind: 5 events are waiting, the oldest for 8 min",
     ),
+    "growing": (
+        {"groups": [group(cursor(lag=1200, waiting=40, moved=1), lag_before=300)]},
+        WARNING,
+        "behind",
+        "1,200 events are waiting, 900 more than 5 min ago, and the oldest for 40 s",
+    ),
+    "skewed": (
+        {"groups": [group(cursor(lag=5, waiting=9), cursor(3, lag=885, waiting=117))]},
+        WARNING,
+        "skewed",
+        "885 of the 890 events that wait for mail (orders) are in partition 3",
+    ),
+    "keeps what has expired": (
+        {"groups": [group()], "held": (held(),)},
+        WARNING,
+        "disk",
+        "mail (orders) keeps 4.6 MB on disk that expired 1 h ago",
+    ),
+    "not read": ({"topics": [topic(published_at=NOW)], "groups": []}, NOTE, "unread", "No group reads orders"),
     "failed": (
         {"groups": [group(dead=3, parked=2, failed_since=ago(minutes=1))]},
         WARNING,
         "dead-letters",
         "3 dead letters in mail (orders), with 2 events of the same keys parked behind them",
+    ),
+    "failed, with what": (
+        {
+            "groups": [
+                group(dead=55, exception="mail.UnknownAddress", with_exception=54, failed_last=ago(seconds=3)),
+            ]
+        },
+        WARNING,
+        "dead-letters",
+        "55 dead letters in mail (orders), 54 of them UnknownAddress, the newest 3 s old: replay or discard them.",
+    ),
+    "failing on everything": (
+        {"groups": [group(retrying=314, recent_failures=recent(314, 20, 20))]},
+        STUCK,
+        "failing",
+        "mail (orders) has been failing for 6 min, on all of its last 314 events: ValueError.",
+    ),
+    "failing on nearly everything": (
+        {"groups": [group(retrying=314, recent_failures=recent(3, 20, 19))]},
+        STUCK,
+        "failing",
+        "mail (orders) has been failing for 6 min, on 19 of its last 20 events: ValueError.",
+    ),
+    "stopped": (
+        {"groups": [group(cursor(lag=9, waiting=500, moved=500), on_failure="stop", dead=2, stop=stop(0))]},
+        STUCK,
+        "stopped",
+        "mail (orders) has stopped in partition 0 behind failed event 46 (ValueError): replay or discard it.",
+    ),
+    "stopped until the next attempt": (
+        {
+            "groups": [
+                group(
+                    cursor(lag=9, waiting=500, moved=500),
+                    on_failure="stop",
+                    retrying=2,
+                    stop=stop(0, 3, until=NOW + dt.timedelta(minutes=4)),
+                )
+            ]
+        },
+        WARNING,
+        "waits-for-retry",
+        "waits in partitions 0, 3 for the next attempt at failed events, the first one 46 (ValueError), in 4 min",
     ),
     "failed, uncounted": (
         {"groups": [group(dead=1001, letters_bounded=True)]},
@@ -189,7 +298,7 @@ CASES = {
         {"blockers": (blocker(),)},
         WARNING,
         "long-transaction",
-        "Session 4711 (psql, olga) has kept a transaction open for 1 h; VACUUM",
+        "Session 4711 (psql, olga, 10.0.0.9) has kept a transaction open for 1 h; VACUUM",
     ),
     "reader": (
         {"blockers": (blocker(blocks_retention=True),)},
@@ -237,10 +346,17 @@ def test_every_problem_is_reported(given, severity, code, said):
     [
         {"waiting_since": ago(seconds=1), "leader_pid": None, "overdue_since": ago(seconds=5)},
         {"groups": [group(cursor(lag=5, waiting=30, moved=3000))]},
+        {"groups": [group(cursor(lag=5, unnumbered=5, waiting=900, moved=3000), members=0)]},
         {"groups": [group(cursor(lag=0, moved=30000), members=0)]},
         {"groups": [group(cursor(lag=500, waiting=200, moved=2))]},
         {"groups": [group(status="CANCELLED", members=0)]},
         {"groups": [group(retrying=4, failed_since=ago(days=1))]},
+        {"groups": [group(cursor(lag=1200, waiting=40, moved=1), lag_before=1100)]},
+        {"groups": [group(cursor(lag=400, waiting=90), cursor(3, lag=885, waiting=117))]},
+        {"groups": [group()], "held": (held(since=ago(seconds=30)),)},
+        {"groups": [group(retrying=9, recent_failures=recent(9, 20, 9))]},
+        {"groups": [group(retrying=4, recent_failures=recent(4, 4, 4))]},
+        {"groups": [group(retrying=90, recent_failures=recent(90, 20, 20, transactions=1))]},
         {"groups": [group(status="PAUSED")], "topics": [topic(zero_subscribers="refuse")]},
         {"blockers": (blocker(age_s=60), blocker(kind="slot", age_s=None, since=None, bytes=1000))},
     ],
@@ -259,3 +375,34 @@ def test_the_worst_comes_first_and_then_the_oldest():
         ]
     )
     assert [problem.group for problem in found] == ["d", "c", "b", "a"]
+
+
+def test_a_code_has_one_severity_and_every_case_is_a_code():
+    assert {code for _, _, code, _ in CASES.values()} == set(CODES)
+    assert all(CODES[code] == severity for _, severity, code, _ in CASES.values())
+
+
+def test_only_a_session_that_has_to_end_is_named_for_that():
+    late = {"waiting_since": ago(minutes=3)}
+    in_the_way = {"blocked_by": blocker(blocks_sequencer=True)}
+    assert [found.pid for found in problems(**late)] == [None], "ours is at work: ending it would cure nothing"
+    assert [found.pid for found in problems(**late, **in_the_way)] == [4711]
+    assert [found.pid for found in problems(**late, leader_seen_at=ago(minutes=2))] == [77]
+
+
+def test_every_code_is_documented_with_its_severity():
+    rows = re.findall(
+        r"^\| `([a-z-]+)` \| (stuck|warning|note) \|", OBSERVING.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert dict(rows) == CODES
+
+
+def test_a_dozen_sentences_are_said_at_most():
+    few = [Problem(code="paused", text=str(n)) for n in range(3)]
+    assert [cause.problem for cause in by_cause(few)] == few
+    many = [Problem(code=code, text=str(n)) for code in list(CODES)[:11] for n in range(5)]
+    causes = by_cause(many)
+    assert [cause.problem.code for cause in causes] == list(CODES)[:11]
+    assert all(len(cause.alike) == 4 for cause in causes)
+    twos = [Problem(code=code, text=str(n)) for code in list(CODES)[:11] for n in range(2)]
+    assert len(by_cause(twos)) == 11, "two of each kind would be more than a dozen"

@@ -1,6 +1,7 @@
 """Samples: one where something has changed, none where nothing has, none for ever."""
 
 import datetime as dt
+import threading
 
 import pytest
 from django.db import transaction
@@ -9,13 +10,16 @@ from psycopg.errors import LockNotAvailable
 
 from pubsub import publish
 from pubsub.control.resize import locked_topic
-from pubsub.models import ConsumerOffset, Sample
+from pubsub.models import ConsumerOffset, Member, Sample
 from pubsub.monitoring import samples
 from pubsub.sequencing.sequencer import sequence
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.register import register_subscription
 from pubsub.worker.maintenance import Maintenance
-from tests.factories import SampleFactory, TopicFactory
+from pubsub.worker.worker import Worker
+from tests.factories import MemberFactory, SampleFactory, TopicFactory
+from tests.handlers import Recorder, declare
+from tests.sessions import Running, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -86,7 +90,7 @@ def test_series_are_in_order_and_begin_with_the_state_before(topic):
     for minutes, lag in ((120, 9), (90, 1), (10, 3), (20, 2)):
         SampleFactory(topic=topic, group_id="mail", lag=lag, taken_at=now - dt.timedelta(minutes=minutes))
     SampleFactory(topic=topic, tip=7)
-    found = samples.series("default", now - dt.timedelta(hours=1))
+    found = samples.series("default", now - dt.timedelta(hours=1), [(topic.pk, ""), (topic.pk, "mail")])
     assert [point.lag for point in found[topic.pk, "mail"]] == [1, 2, 3]
     assert [point.tip for point in found[topic.pk, ""]] == [7]
 
@@ -110,3 +114,59 @@ def test_no_sample_can_be_taken_of_a_topic_that_is_being_removed(topic, session)
         session.execute("SET lock_timeout = '50ms'")
         with pytest.raises(LockNotAvailable):
             session.execute("INSERT INTO outbox_samples (topic_id, tip) SELECT id, 1 FROM outbox_topics WHERE id > 1")
+
+
+def test_a_change_that_no_worker_has_seen_is_after_a_gap(topic):
+    """The last worker has ended, and events were published: when the lag grew is not known."""
+    publish_some(topic)
+    samples.take_samples("default")
+    for sample in Sample.objects.all():
+        Sample.objects.filter(pk=sample.pk).update(taken_at=sample.taken_at - dt.timedelta(minutes=20))
+    publish_some(topic)
+    now = timezone.now()
+    member = MemberFactory(topic=topic, group_id="mail", joined_at=now - dt.timedelta(seconds=1))
+    samples.take_samples("default")
+    assert list(Sample.objects.order_by("id").values_list("after_gap", flat=True)) == [False, False, True, True]
+    Sample.objects.filter(after_gap=True).delete()
+    Member.objects.filter(pk=member.pk).update(joined_at=now - dt.timedelta(hours=1))
+    samples.take_samples("default")
+    assert not Sample.objects.filter(after_gap=True).exists(), "one that was there has seen that nothing changed"
+
+
+def test_samples_are_taken_while_a_handler_hangs(topic, monkeypatch):
+    monkeypatch.setattr("pubsub.worker.maintenance.EVERY_S", 0.05)
+    monkeypatch.setattr(samples, "AT_LEAST", dt.timedelta(0))
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def handler(event):
+        hangs.set()
+        assert goes_on.wait(30)
+
+    worker = Worker([declare(handler, topic=topic.name, group="mail")], using="default")
+    running = Running(worker.run)
+    try:
+        with transaction.atomic():
+            publish(topic.name, 1)
+        assert hangs.wait(30)
+        with transaction.atomic():
+            for number in range(320):
+                publish(topic.name, number)
+        wait_until(lambda: Sample.objects.filter(group_id="mail", lag__gte=320).exists(), "the lag is sampled")
+    finally:
+        goes_on.set()
+        worker.stop()
+        running.result()
+    assert Sample.objects.filter(group_id="mail").latest("id").lag < 321, "one more when it ends"
+
+
+def test_a_worker_that_stops_leaves_a_last_sample(topic):
+    handler = Recorder()
+    worker = Worker([declare(handler, topic=topic.name, group="mail")], using="default")
+    running = Running(worker.run)
+    wait_until(lambda: Sample.objects.exists() or worker.wait_until_listening(0), "it has begun")
+    publish_some(topic)
+    wait_until(lambda: len(handler.payloads) == 3, "it has handled them")
+    worker.stop()
+    running.result()
+    last = Sample.objects.filter(group_id="mail").latest("id")
+    assert (last.tip, last.lag) == (3, 0)

@@ -13,7 +13,7 @@ from pubsub import publish
 from pubsub.db.connections import dedicated_connection
 from pubsub.db.locks import LEADING
 from pubsub.management.remedies import remedy
-from pubsub.models import ConsumerOffset, OutboxMessage, Sample
+from pubsub.models import ConsumerOffset, OutboxMessage, Sample, Topic
 from pubsub.monitoring.problems import find_problems
 from pubsub.monitoring.samples import series, take_samples
 from pubsub.monitoring.status import LETTERS_LIMIT, status
@@ -21,6 +21,7 @@ from pubsub.sequencing.sequencer import sequence
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.register import register_subscription
 from tests.factories import DeadLetterFactory, MemberFactory, SampleFactory, SubscriptionFactory, TopicFactory
+from tests.sessions import Running, wait_until_blocked
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -41,7 +42,7 @@ def test_no_plan_is_compiled(django_assert_num_queries):
     with django_assert_num_queries(5) as asked:
         status("default")
     with CaptureQueriesContext(connection) as others:
-        series("default", timezone.now())
+        series("default", timezone.now(), [(1, "")])
     for query in [*asked, *others]:
         assert query["sql"].startswith("SELECT set_config('jit', 'off', true), ")
     with CaptureQueriesContext(connection) as sampling:
@@ -53,23 +54,24 @@ def test_a_topic_shows_its_tip_its_size_and_its_rate():
     topic, quiet = TopicFactory(), TopicFactory()
     publish_some(topic)
     sequence("default")
-    SampleFactory(topic=topic, tip=0, taken_at=timezone.now() - dt.timedelta(minutes=10))
-    SampleFactory(topic=topic, tip=2, taken_at=timezone.now() - dt.timedelta(minutes=4))
     found = one(status("default").topics, name=topic.name)
     assert (found.tip, found.kept) == (3, 3)
     assert 3 * 240 < found.bytes < 3 * 500
-    # The tip was 0 five minutes ago: the sample before that moment tells.
-    assert found.rate == pytest.approx(3 / 600, rel=0.05)
     found = one(status("default").topics, name=quiet.name)
-    assert (found.tip, found.kept, found.bytes, found.rate, found.published_at) == (0, 0, 0, None, None)
+    assert (found.tip, found.kept, found.bytes, found.rate, found.published_at) == (0, 0, 0, 0, None)
 
 
-def test_a_young_topic_has_a_rate_since_its_first_sample():
+@pytest.mark.parametrize(("age_s", "rate"), [(86400, 3 / 300), (60, 3 / 60)])
+def test_a_rate_is_of_the_last_minutes_or_of_all_the_time_that_the_topic_has_been_there(age_s, rate):
     topic = TopicFactory()
-    SampleFactory(topic=topic, tip=0, taken_at=timezone.now() - dt.timedelta(seconds=60))
+    publish_some(topic, 12)
+    OutboxMessage.objects.update(created_at=timezone.now() - dt.timedelta(minutes=6))
     publish_some(topic)
     sequence("default")
-    assert one(status("default").topics, name=topic.name).rate == pytest.approx(3 / 60, rel=0.1)
+    Topic.objects.filter(pk=topic.pk).update(created_at=timezone.now() - dt.timedelta(seconds=age_s))
+    # No sample was ever taken, or long ago: neither matters.
+    SampleFactory(topic=topic, tip=0, taken_at=timezone.now() - dt.timedelta(days=1))
+    assert one(status("default").topics, name=topic.name).rate == pytest.approx(rate, rel=0.1)
 
 
 def test_a_group_shows_its_lag_in_each_partition():
@@ -84,6 +86,28 @@ def test_a_group_shows_its_lag_in_each_partition():
     assert group.waiting_since == OutboxMessage.objects.order_by("id").first().created_at
     assert 0 < group.behind_s < 60
     assert sum(partition.behind_s > 0 for partition in group.partitions) == 1
+
+
+def test_what_has_no_offset_yet_counts_in_the_partition_that_it_will_be_in():
+    topic = TopicFactory()
+    register_subscription(Declaration(topic=topic.name, group="mail", handler=print), using="default")
+    publish_some(topic)
+    before = one(status("default").groups, topic=topic.name)
+    assert (before.lag, before.readable) == (3, 0)
+    assert before.waiting_since == OutboxMessage.objects.order_by("id").first().created_at
+    assert before.behind_s > 0
+    sequence("default")
+    after = one(status("default").groups, topic=topic.name)
+    assert (after.lag, after.readable) == (3, 3)
+    assert [it.lag for it in after.partitions] == [it.lag for it in before.partitions]
+
+
+def test_what_has_no_offset_is_counted_up_to_a_limit(monkeypatch):
+    monkeypatch.setattr("pubsub.monitoring.status.UNNUMBERED_LIMIT", 2)
+    topic = TopicFactory()
+    register_subscription(Declaration(topic=topic.name, group="mail", handler=print), using="default")
+    publish_some(topic)
+    assert one(status("default").groups, topic=topic.name).lag == 2
 
 
 def test_events_for_other_groups_are_not_waited_for():
@@ -224,6 +248,80 @@ def test_it_takes_the_same_few_statements_however_much_there_is(django_assert_nu
         DeadLetterFactory(topic=subscription.topic, group_id=subscription.group_id)
     assert Sample.objects.exists()
     look()
+
+
+def publish_late(topic):
+    """Something was published, and has waited too long for its offset."""
+    publish_some(topic, 1)
+    OutboxMessage.objects.update(created_at=timezone.now() - dt.timedelta(seconds=30))
+
+
+@pytest.fixture
+def leader():
+    with dedicated_connection("default") as leader:
+        leader.execute(f"SELECT pg_advisory_lock({LEADING})")
+        yield leader
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    monkeypatch.setattr("pubsub.monitoring.status.NUMBERING_LATE", dt.timedelta(0))
+
+
+@pytest.mark.usefixtures("soon")
+def test_the_session_that_has_locked_the_sequencers_row_is_named(session, leader):
+    session.execute("SET application_name = 'forgotten'")
+    session.execute("BEGIN")
+    session.execute("SELECT FROM log_sequencer FOR UPDATE")
+    publish_late(TopicFactory())
+    sequencer = status("default").sequencer
+    assert sequencer.leader_pid == leader.info.backend_pid
+    assert sequencer.leader_seen_at is not None
+    assert (sequencer.blocked_by.pid, sequencer.blocked_by.name) == (session.info.backend_pid, "forgotten")
+    session.execute("ROLLBACK")
+    assert status("default").sequencer.blocked_by is None
+
+
+@pytest.mark.usefixtures("soon")
+def test_of_sessions_that_wait_for_each_other_the_last_is_named(session, other, third, leader):
+    """One has the sequencer's row, and waits for another that has locked a topic."""
+    topic = TopicFactory()
+    session.execute("BEGIN")
+    session.execute("SELECT FROM outbox_topics FOR UPDATE")
+    other.execute("BEGIN")
+    other.execute("SELECT FROM log_sequencer FOR UPDATE")
+    waiting = Running(other.execute, "SELECT FROM outbox_topics FOR UPDATE")
+    wait_until_blocked(other, third)
+    publish_late(topic)
+    assert status("default").sequencer.blocked_by.pid == session.info.backend_pid
+    session.execute("ROLLBACK")
+    waiting.result()
+    assert status("default").sequencer.blocked_by.pid == other.info.backend_pid
+    other.execute("ROLLBACK")
+
+
+@pytest.mark.usefixtures("soon")
+def test_what_the_leader_waits_for_is_named_and_never_the_leader(session, third, leader):
+    topic = TopicFactory()
+    publish_some(topic)
+    sequence("default")
+    session.execute("BEGIN")
+    session.execute("SELECT FROM log_counter FOR UPDATE")
+    publish_late(topic)
+    waiting = Running(leader.execute, "SELECT pubsub_sequence_v1()")
+    wait_until_blocked(leader, third)
+    assert status("default").sequencer.blocked_by.pid == session.info.backend_pid
+    session.execute("ROLLBACK")
+    waiting.result()
+
+
+def test_a_sequencer_that_is_in_time_is_not_looked_into(session, django_assert_num_queries):
+    session.execute("BEGIN")
+    session.execute("SELECT FROM log_sequencer FOR UPDATE")
+    publish_some(TopicFactory())
+    with django_assert_num_queries(5):
+        assert status("default").sequencer.blocked_by is None
+    session.execute("ROLLBACK")
 
 
 def test_rows_that_wait_for_their_xid_are_counted_and_what_is_typed_numbers_them():

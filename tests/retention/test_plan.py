@@ -121,3 +121,11 @@ def test_a_partition_of_messages_that_is_not_full_stays() -> None:
 def test_nothing_is_dropped_from_an_empty_log() -> None:
     made = plan(storage())
     assert (made.names, made.upper, made.bytes) == ([], 0, 0)
+
+
+def test_what_groups_keep_that_has_expired_is_shown_by_group() -> None:
+    made = plan(THREE, unread(15), unread(16, partition=1), unread(25, group="search"))
+    assert [(each.group, each.bytes) for each in made.held] == [("mail", 200), ("search", 100)]
+    assert made.held[0].since == NOW - dt.timedelta(days=1)
+    assert plan(storage(segment(1, expired=False)), unread(5)).held == []
+    assert plan(THREE, unread(15, status="DEAD")).held == []

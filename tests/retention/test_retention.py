@@ -24,6 +24,8 @@ from pubsub.models import (
     Subscription,
     Topic,
 )
+from pubsub.monitoring.problems import find_problems
+from pubsub.monitoring.status import status
 from pubsub.retention import drop, prune
 from pubsub.retention.detach import drop_detached, find_lock_holders
 from pubsub.retention.drop import drop_expired, dry_run
@@ -52,6 +54,20 @@ def expired_log(count: int = 25) -> None:
     publish_events("orders", count)
     drop_expired("default")
     make_old(days=8)
+
+
+def test_the_status_says_which_group_keeps_what_has_expired(small: None) -> None:
+    topic("orders")
+    register_subscription(declare(Recorder(), topic="orders", group="mail"), using="default")
+    publish_events("orders", 25)
+    drop_expired("default")
+    assert status("default").held == ()
+    make_old(days=8)
+    (held,) = status("default").held
+    assert (held.group, held.topic, held.bytes > 0) == ("mail", "orders", True)
+    assert "disk" in [problem.code for problem in find_problems(status("default"))]
+    drain(declare(Recorder(), topic="orders", group="mail"))
+    assert status("default").held == ()
 
 
 def test_many_processes_drop_at_once(small: None) -> None:

@@ -2,7 +2,7 @@
 SELECT subscription.id, subscription.group_id, subscription.status, cursor.next_offset, cursor.updated_at,
        cursor.next_position IS NOT NULL AND cursor.next_position > %(position)s AS has_passed,
        %(to_group)s::text IS NOT NULL AND %(to_group)s::text <> subscription.group_id AS is_for_others,
-       subscription.where <> '{}'::jsonb AS has_filter, letter.id AS letter_id, letter.state AS letter_state
+       subscription."where"::text AS filter, letter.id AS letter_id, letter.state AS letter_state
 FROM outbox_topic_subscriptions AS subscription
 LEFT JOIN consumer_offsets AS cursor
        ON cursor.topic_id = subscription.topic_id AND cursor.group_id = subscription.group_id

@@ -5,6 +5,7 @@
     SELECT letter.id, letter.state
     FROM dead_letter_queue AS letter JOIN unit USING (group_id, topic_id, partition_id, transaction_id)
     WHERE letter.state = ANY (%(states)s::text[])
+      AND NOT (letter.state = %(becomes)s::text AND letter.next_attempt_at <= clock_timestamp())
     ORDER BY letter.id
     FOR UPDATE OF letter
 )

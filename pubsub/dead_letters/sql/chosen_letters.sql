@@ -1,12 +1,14 @@
 -- What an operator has chosen among the dead letters, and the units that it belongs to: the events of a publisher's
 -- transaction, as far as they went to one partition, failed together and go together. This is the beginning of
 -- change_state.sql, preview_letters.sql and count_letters.sql; a parameter that is null asks for nothing. {visible} is
--- the condition that holds for the letters that the operator may see.
+-- the condition that holds for the letters that the operator may see. A letter whose next attempt is due already is as a
+-- replay would make it, and perhaps in a worker's hands: it is left alone.
 WITH chosen AS (
     SELECT id, group_id, topic_id, partition_id, transaction_id
     FROM dead_letter_queue
     WHERE state = ANY (%(chosen_states)s::text[])
       AND {visible}
+      AND NOT (state = %(becomes)s::text AND next_attempt_at <= clock_timestamp())
       AND (%(ids)s::bigint[] IS NULL OR id = ANY (%(ids)s::bigint[]))
       AND (%(after)s::bigint IS NULL OR id > %(after)s::bigint)
       AND (%(up_to)s::bigint IS NULL OR id <= %(up_to)s::bigint)

@@ -5,7 +5,8 @@ WITH ours AS (
     SELECT relid AS oid FROM pg_partition_tree('outbox_message_t') UNION SELECT relid FROM pg_partition_tree('log_entry')
 )
 SELECT 'transaction' AS kind, activity.pid, coalesce(activity.application_name, '') AS name,
-       coalesce(activity.usename, '') AS username, coalesce(activity.state, '') AS state, activity.xact_start AS since,
+       coalesce(activity.usename, '') AS username, coalesce(host(activity.client_addr), '') AS client,
+       coalesce(activity.state, '') AS state, activity.xact_start AS since,
        coalesce(activity.query, '') AS query, NULL::bigint AS bytes,
        locks.on_sequencer AS blocks_sequencer, locks.on_log AS blocks_retention
 FROM pg_stat_activity AS activity
@@ -20,7 +21,7 @@ WHERE activity.datname = current_database() AND activity.pid <> pg_backend_pid()
   AND activity.xact_start < clock_timestamp() - %(older)s::interval
   AND activity.backend_type IN ('client backend', 'background worker')
 UNION ALL
-SELECT 'prepared', NULL, gid, owner, 'prepared', prepared, '', NULL, locks.on_sequencer, locks.on_log
+SELECT 'prepared', NULL, gid, owner, '', 'prepared', prepared, '', NULL, locks.on_sequencer, locks.on_log
 FROM pg_prepared_xacts
 CROSS JOIN LATERAL (
     SELECT coalesce(bool_or(relation = 'log_sequencer'::regclass AND mode <> 'AccessShareLock'), false) AS on_sequencer,
@@ -30,7 +31,7 @@ CROSS JOIN LATERAL (
 ) AS locks
 WHERE database = current_database() AND prepared < clock_timestamp() - %(older)s::interval
 UNION ALL
-SELECT 'slot', active_pid, slot_name, coalesce(plugin, ''), CASE WHEN active THEN 'active' ELSE 'inactive' END, NULL,
+SELECT 'slot', active_pid, slot_name, coalesce(plugin, ''), '', CASE WHEN active THEN 'active' ELSE 'inactive' END, NULL,
        '', CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint END,
        false, false
 FROM pg_replication_slots

@@ -16,10 +16,8 @@ WITH segment AS MATERIALIZED (
 SELECT sequencer.next_position - 1 AS last_position,
        sequencer.system_identifier IS DISTINCT FROM (SELECT system_identifier FROM pg_control_system())
            OR pg_snapshot_xmax(sequencer.seen) > pg_snapshot_xmax(pg_current_snapshot()) AS is_foreign,
-       (SELECT pid FROM pg_locks
-        WHERE locktype = 'advisory' AND classid = %(family)s AND objid = 1 AND objsubid = 2 AND granted
-          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-        LIMIT 1) AS leader_pid,
+       leader.pid AS leader_pid, coalesce(host(leader.client_addr), '') AS leader_client,
+       greatest(leader.query_start, leader.state_change) AS leader_seen_at,
        least(
            (SELECT created_at FROM outbox_message_t
             WHERE xid >= pg_snapshot_xmax(sequencer.seen) AND xid < pg_snapshot_xmax(pg_current_snapshot())
@@ -43,5 +41,17 @@ SELECT sequencer.next_position - 1 AS last_position,
                   OR EXISTS (SELECT FROM log_entry WHERE position >= (SELECT max(upper) FROM entries))
                 THEN 'log_entry' END
        ], NULL) AS overflowing,
+       EXISTS (
+           SELECT FROM log_segments AS segment LEFT JOIN outbox_topics AS topic ON topic.id = segment.topic_id
+           GROUP BY segment.lower
+           HAVING max(filled_at + least(coalesce(topic.retention, '0'), '1000 years')) < clock_timestamp()
+       ) AS has_expired,
        clock_timestamp() AS taken_at
-FROM log_sequencer AS sequencer WHERE id = 1
+FROM log_sequencer AS sequencer
+LEFT JOIN pg_stat_activity AS leader ON leader.pid = (
+    SELECT pid FROM pg_locks
+    WHERE locktype = 'advisory' AND classid = %(family)s AND objid = 1 AND objsubid = 2 AND granted
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    LIMIT 1
+)
+WHERE sequencer.id = 1

@@ -1,7 +1,13 @@
 -- Takes a sample of each topic and each group on it where something has changed since the last one: an idle system writes
--- nothing. Safe to run twice at once or too early. A topic that is being removed is left out.
-INSERT INTO outbox_samples (topic_id, group_id, tip, lag, behind_s)
-SELECT series.topic_id, series.group_id, series.tip, series.lag, series.behind_s
+-- nothing. Safe to run twice at once or too early. A topic that is being removed is left out. Where the members that are
+-- alive have only just joined, the change may have been at any time since the last sample: it is after a gap.
+INSERT INTO outbox_samples (topic_id, group_id, tip, lag, behind_s, after_gap)
+SELECT series.topic_id, series.group_id, series.tip, series.lag, series.behind_s,
+       last.taken_at IS NOT NULL AND NOT EXISTS (
+           SELECT FROM outbox_members AS member
+           WHERE member.joined_at < greatest(last.taken_at, clock_timestamp() - interval '1 minute')
+             AND member.last_heartbeat_at > clock_timestamp() - interval '2 minutes'
+       )
 FROM (
     SELECT topic_id, '' AS group_id, next_offset - 1 AS tip, 0 AS lag, 0.0 AS behind_s FROM log_counter
     UNION ALL

@@ -49,7 +49,9 @@
 
   async function refresh() {
     try {
-      const response = await fetch("?live", {credentials: "same-origin", cache: "no-store", redirect: "manual"});
+      const query = new URLSearchParams(location.search);
+      query.set("live", "");
+      const response = await fetch(`?${query}`, {credentials: "same-origin", cache: "no-store", redirect: "manual"});
       if (response.type === "opaqueredirect" || response.status === 403) {
         say(settings.signedOut);
         return;
