@@ -1,5 +1,6 @@
 """Types for the commands' arguments."""
 
+import contextlib
 import datetime as dt
 import re
 from argparse import ArgumentTypeError
@@ -69,14 +70,14 @@ def or_none(parse: Callable[[str], T]) -> Callable[[str], T | None]:
 def start(text: str) -> str | int | dt.datetime:
     """A type for argparse: where to start in a log.
 
-    >>> start("latest"), start("17"), start("2030-01-31T12:00+00:00").year
-    ('latest', 17, 2030)
+    >>> start("latest"), start("17"), start("2030-01-31T12:00+00:00").year, start("2h") < timezone.now()
+    ('latest', 17, 2030, True)
     """
     if text in ("earliest", "latest"):
         return text
     if text.isdecimal() and int(text) >= 1:
         return int(text)
-    return _time(text, "earliest, latest, an offset, or a time such as 2030-01-31T12:00")
+    return _moment(text, "earliest, latest, an offset, a time such as 2030-01-31T12:00, or how long ago, such as 2h")
 
 
 def moment(text: str) -> dt.datetime:
@@ -85,14 +86,12 @@ def moment(text: str) -> dt.datetime:
     >>> moment("2030-01-31T12:00+00:00").year, moment("24h") < timezone.now()
     (2030, True)
     """
-    try:
+    return _moment(text, "a time such as 2030-01-31T12:00, or how long ago, such as 24h")
+
+
+def _moment(text: str, expected: str) -> dt.datetime:
+    with contextlib.suppress(ArgumentTypeError):
         return timezone.now() - duration(text)
-    except ArgumentTypeError:
-        pass
-    return _time(text, "a time such as 2030-01-31T12:00, or how long ago, such as 24h")
-
-
-def _time(text: str, expected: str) -> dt.datetime:
     try:
         given = dt.datetime.fromisoformat(text)
     except ValueError as error:

@@ -1,6 +1,5 @@
 """List what groups could not handle, and replay or discard it."""
 
-import datetime as dt
 import json
 import sys
 import uuid
@@ -9,14 +8,13 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS
-from django.utils import timezone
 
 from pubsub.dead_letters import actions
 from pubsub.dead_letters.actions import ACTIONS, Letter, topic_names
 from pubsub.dead_letters.describe import describe, full_description
 from pubsub.dead_letters.filter import LetterFilter
 from pubsub.errors import LettersInUse, PubSubError, UnknownGroup
-from pubsub.management.arguments import whole_number
+from pubsub.management.arguments import moment, whole_number
 from pubsub.management.databases import check_database
 from pubsub.management.exits import IN_USE, MISUSED, REFUSED
 from pubsub.management.operator_command import system_user
@@ -24,20 +22,6 @@ from pubsub.models import DeadLetter, Subscription
 from pubsub.suggest import hint
 
 STATES = [state.value for state in DeadLetter.State]
-
-
-def moment(text: str) -> dt.datetime:
-    """A time, or how long ago: 2030-01-31T12:00, 90m, 24h, 7d."""
-    units = {"m": "minutes", "h": "hours", "d": "days"}
-    if text[:-1].isdecimal() and text[-1:] in units:
-        return timezone.now() - dt.timedelta(**{units[text[-1]]: int(text[:-1])})
-    try:
-        given = dt.datetime.fromisoformat(text)
-    except ValueError:
-        raise ArgumentTypeError(
-            f"expected a time such as 2030-01-31T12:00, or 90m, 24h, 7d ago; got {text!r}"
-        ) from None
-    return given if given.tzinfo else timezone.make_aware(given)
 
 
 def identifier(text: str) -> uuid.UUID:

@@ -44,7 +44,9 @@ class Command(OperatorCommand):
         parts = actions.add_parser("seek", help="move its cursors; --dry-run shows how far behind it would be")
         self._add_group(parts)
         where = parts.add_mutually_exclusive_group(required=True)
-        where.add_argument("--to", type=start, help="earliest, latest, an offset, or a time such as 2030-01-31T12:00")
+        where.add_argument(
+            "--to", type=start, help="earliest, latest, an offset, a time such as 2030-01-31T12:00, or 2h ago"
+        )
         where.add_argument("--by", type=steps, help="so many events of each partition forward (+100) or back (-100)")
         parts.add_argument(
             "--partition", type=whole_number(0), action="append", help="only this one; may be repeated (default: all)"
@@ -78,7 +80,7 @@ class Command(OperatorCommand):
         if topic and topic not in (known := [found.name for found in now.topics]):
             raise unknown_topic(topic, known)
         groups = [group for group in now.groups if topic in (None, group.topic)]
-        headings = ["group", "topic", "status", "members>", "heard of>", "lag>", "behind>", "dead>", "retrying>"]
+        headings = ["group", "topic", "status", "members>", "heartbeat>", "lag>", "behind>", "dead>", "retrying>"]
         lines = table(headings, [row(group, now) for group in groups], terminal_width())
         self.report(
             options, [group_as_data(group) for group in groups], lines if groups else ["No group is subscribed."]
@@ -106,7 +108,7 @@ class Command(OperatorCommand):
             ]
             for name, member in found
         ]
-        headings = ["topic", "worker", "machine", "pid>", "joined>", "heard of>"]
+        headings = ["topic", "worker", "machine", "pid>", "joined>", "heartbeat>"]
         lines = table(headings, rows, terminal_width()) if rows else [f'Group "{group}" has no members.']
         self.report(
             options,
