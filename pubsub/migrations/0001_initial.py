@@ -141,7 +141,7 @@ class Migration(migrations.Migration):
                 (
                     "max_age",
                     models.DurationField(
-                        "longest wait for a group",
+                        "oldest backlog kept for a group",
                         null=True,
                         blank=True,
                         db_comment="A group further behind than this is moved on, and what it missed is recorded; null: never",
@@ -150,7 +150,7 @@ class Migration(migrations.Migration):
                 (
                     "max_bytes",
                     models.BigIntegerField(
-                        "most bytes kept for a group",
+                        "largest backlog kept for a group, in bytes",
                         null=True,
                         blank=True,
                         db_comment="A group that holds back more than this is moved on, and what it missed is recorded; null: never",
@@ -161,7 +161,7 @@ class Migration(migrations.Migration):
                     models.TextField(
                         "without subscriptions",
                         choices=[
-                            ("keep", "keep events for their retention, for groups that may come"),
+                            ("keep", "keep events until retention drops them"),
                             ("refuse", "refuse to publish"),
                         ],
                         default="keep",
@@ -394,7 +394,7 @@ class Migration(migrations.Migration):
                 (
                     "status_reason",
                     models.TextField(
-                        "because", blank=True, default="", db_default="", db_comment="Why it has this status"
+                        "reason", blank=True, default="", db_default="", db_comment="Why it has this status"
                     ),
                 ),
             ],
