@@ -87,7 +87,7 @@ class Command(OperatorCommand):
         if topic and topic not in (known := [found.name for found in now.topics]):
             raise unknown_topic(topic, known)
         groups = [group for group in now.groups if topic in (None, group.topic)]
-        headings = ["group", "topic", "status", "members>", "heard of>", "lag>", "behind>", "dead>", "retrying>"]
+        headings = ["group", "topic", "status", "members>", "heartbeat>", "lag>", "behind>", "dead>", "retrying>"]
         lines = table(headings, [row(group, now) for group in groups], terminal_width())
         self.report(
             options, [group_as_data(group) for group in groups], lines if groups else ["No group is subscribed."]
@@ -115,7 +115,7 @@ class Command(OperatorCommand):
             ]
             for name, member in found
         ]
-        headings = ["topic", "worker", "machine", "pid>", "joined>", "heard of>"]
+        headings = ["topic", "worker", "machine", "pid>", "joined>", "heartbeat>"]
         lines = table(headings, rows, terminal_width()) if rows else [f'Group "{group}" has no members.']
         self.report(
             options,

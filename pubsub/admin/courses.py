@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 from pubsub.charts import sparkline
 from pubsub.monitoring.facts import GroupStatus, TopicStatus
 from pubsub.monitoring.samples import Point
+from pubsub.monitoring.words import rate
 
 from .formats import number
 
@@ -29,7 +30,7 @@ def lag_chart(group: GroupStatus, samples: Sequence[Point], start: dt.datetime, 
 
 def rate_chart(topic: TopicStatus, samples: Sequence[Point], start: dt.datetime, end: dt.datetime) -> SafeString:
     values = rates([*samples, _now(samples, end, topic.tip, 0)], start)
-    most = f"{max((value for _at, value in values if value is not None), default=0):,.1f}"
+    most = rate(max((value for _at, value in values if value is not None), default=0))
     label = _("Events per second in the last hour, %(most)s at most.") % {"most": most}
     return sparkline(values, start, end, label, most)
 

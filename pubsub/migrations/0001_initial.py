@@ -147,7 +147,7 @@ class Migration(OnPostgreSQL):
                 (
                     "max_age",
                     models.DurationField(
-                        "longest wait for a group",
+                        "oldest backlog kept for a group",
                         null=True,
                         blank=True,
                         db_comment="A group further behind than this is moved on, and what it missed is recorded; null: never",
@@ -156,7 +156,7 @@ class Migration(OnPostgreSQL):
                 (
                     "max_bytes",
                     models.BigIntegerField(
-                        "most bytes kept for a group",
+                        "largest backlog kept for a group, in bytes",
                         null=True,
                         blank=True,
                         db_comment="A group that holds back more than this is moved on, and what it missed is recorded; null: never",
@@ -167,7 +167,7 @@ class Migration(OnPostgreSQL):
                     models.TextField(
                         "without subscriptions",
                         choices=[
-                            ("keep", "keep events for their retention, for groups that may come"),
+                            ("keep", "keep events until retention drops them"),
                             ("refuse", "refuse to publish"),
                         ],
                         default="keep",
@@ -403,7 +403,7 @@ class Migration(OnPostgreSQL):
                 (
                     "status_reason",
                     models.TextField(
-                        "because", blank=True, default="", db_default="", db_comment="Why it has this status"
+                        "reason", blank=True, default="", db_default="", db_comment="Why it has this status"
                     ),
                 ),
             ],

@@ -25,7 +25,7 @@ class Status(models.TextChoices):
 
 
 class ZeroSubscribers(models.TextChoices):
-    KEEP = "keep", _("keep events for their retention, for groups that may come")
+    KEEP = "keep", _("keep events until retention drops them")
     REFUSE = "refuse", _("refuse to publish")
 
 
@@ -75,13 +75,13 @@ class Topic(models.Model):
         db_comment="What publishing does while no group holds retention back: keep events all the same, or refuse them",
     )
     max_age = models.DurationField(
-        _("longest wait for a group"),
+        _("oldest backlog kept for a group"),
         null=True,
         blank=True,
         db_comment="A group further behind than this is moved on, and what it missed is recorded; null: never",
     )
     max_bytes = models.BigIntegerField(
-        _("most bytes kept for a group"),
+        _("largest backlog kept for a group, in bytes"),
         null=True,
         blank=True,
         db_comment="A group that holds back more than this is moved on, and what it missed is recorded; null: never",
@@ -226,7 +226,7 @@ class Subscription(models.Model):
         db_comment="What was dropped unread, by partition: [first, last] offset; null: nothing",
     )
     status_reason = models.TextField(
-        _("because"), default="", db_default="", blank=True, db_comment="Why it has this status"
+        _("reason"), default="", db_default="", blank=True, db_comment="Why it has this status"
     )
     status_changed_at = models.DateTimeField(_("since"), db_default=Now(), editable=False)
     created_at = models.DateTimeField(_("created"), db_default=Now(), editable=False)

@@ -3,6 +3,8 @@
 import threading
 import time
 
+from django.db import Error
+
 from .facts import SystemStatus
 from .status import status
 
@@ -11,19 +13,25 @@ FOR_S = 3.0
 
 
 class RecentStatus:
-    """Remembers the status of a database for a while. Those who ask meanwhile wait for the one that looks."""
+    """Remembers the status of a database for a while, or that it could not be had. Those who ask meanwhile wait for the
+    one that looks: a database in trouble is not asked by all of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[float, SystemStatus]] = {}
+        self._known: dict[str, tuple[float, SystemStatus | Error]] = {}
 
     def of(self, using: str) -> SystemStatus:
         with self._lock:
             at, known = self._known.get(using, (float("-inf"), None))
             if known is None or time.monotonic() >= at + FOR_S:
-                known = status(using)
+                try:
+                    known = status(using)
+                except Error as error:
+                    known = error
                 self._known[using] = time.monotonic(), known
-            return known
+        if isinstance(known, Error):
+            raise known
+        return known
 
 
 recent = RecentStatus()

@@ -29,6 +29,16 @@ def number(value: int) -> str:
     return number_format(value, force_grouping=True)
 
 
+def rate(value: float) -> str:
+    """A rate with as many digits as mean something.
+
+    >>> rate(0), rate(0.123), rate(12.34), rate(1234.5)
+    ('0', '0.12', '12.3', '1,234')
+    """
+    digits = 0 if value == 0 or value >= 100 else 1 if value >= 10 else 2
+    return number_format(value, digits, force_grouping=True)
+
+
 def events(count: int) -> str:
     return ngettext("%(n)s event", "%(n)s events", count) % {"n": number(count)}
 

@@ -16,10 +16,25 @@ from pubsub.models import ConsumerOffset, DeadLetter, Subscription
 from pubsub.sequencing.sequencer import sequence
 from tests.browser.shop import a_lively_shop
 from tests.browser.strictness import serious_findings
-from tests.factories import TopicFactory
+from tests.factories import SubscriptionFactory, TopicFactory
 from tests.sessions import database_url, wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_what_was_searched_for_stays_when_the_page_refreshes_itself(operator):
+    page, topic = operator, TopicFactory(name="parcels.events")
+    for number in range(30):
+        SubscriptionFactory(topic=topic, group_id=f"group-{number:02}", status="DEAD")
+    page.goto("/admin/pubsub/overview/")
+    page.fill("#pubsub-search", "group-07")
+    page.press("#pubsub-search", "Enter")
+    expect(page.locator('[data-part="groups"] tbody th')).to_have_count(1)
+    page.locator("#alike-dead summary").click()
+    Subscription.objects.filter(group_id="group-07").update(status="PAUSED")
+    expect(page.locator(".pubsub-pill")).to_have_text("paused", timeout=15_000)
+    expect(page.locator('[data-part="groups"] tbody th')).to_have_count(1)
+    expect(page.locator("#alike-dead li").first).to_be_visible()
 
 
 def test_the_overview_answers_what_is_stuck_and_where_to_press(operator, picture, complaints):
@@ -82,7 +97,7 @@ def test_the_overview_refreshes_itself_unless_paused_or_hidden(operator, complai
     requests.clear()
     page.wait_for_timeout(500)
     assert requests == []
-    with page.expect_request("**/?live"):
+    with page.expect_request("**/?live="):
         page.evaluate("() => { delete document.hidden; document.dispatchEvent(new Event('visibilitychange')); }")
     assert complaints == []
 

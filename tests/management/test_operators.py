@@ -230,7 +230,7 @@ def test_groups_are_listed_paused_resumed_and_cancelled() -> None:
     )
     assert sum(partition["lag"] for partition in group["partitions"]) == 3
     headings, row = run("pubsub_group", "list").splitlines()
-    assert " ".join(headings.split()) == "group topic status members heard of lag behind dead retrying"
+    assert " ".join(headings.split()) == "group topic status members heartbeat lag behind dead retrying"
     assert row.split()[:4] == [GROUP, TOPIC, "ACTIVE", "1"]
     assert row.split()[5] == "s"
     (member,) = told("pubsub_group", "members", GROUP)
@@ -274,6 +274,8 @@ def test_a_seek_is_shown_before_and_after() -> None:
         'Group "mail" on topic "orders": 0 events behind → 4.',
     ]
     assert sorted(reread()) == [6, 7, 8, 9]
+    run("pubsub_group", "seek", GROUP, "--to=2h")
+    assert sum(lag().values()) == 10
     run("pubsub_group", "seek", GROUP, "--to=2030-01-31T12:00")
     assert reread() == []
     run("pubsub_group", "seek", GROUP, "--to", "9", "--partition=0")
@@ -465,6 +467,35 @@ def start(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
         env=os.environ | {"DATABASE_URL": database_url(), "DJANGO_SETTINGS_MODULE": "tests.settings"},
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options,
     )
+
+
+STABLE = {
+    "": {"taken_at", "topics", "groups", "sequencer", "blockers", "problems"},
+    "topics": {"name", "semantics", "partitions", "retention", "tip", "kept", "bytes", "published_at", "rate"},
+    "groups": {
+        *("topic", "group", "status", "status_reason", "missed", "members", "silent", "heard_at", "lag", "behind_s"),
+        *("dead", "retrying", "parked", "failed_since", "partitions", "waiting_since"),
+    },
+    "sequencer": {"last_position", "is_foreign", "leader_pid", "waiting_since", "overdue_since", "bytes"},
+    "blockers": {"kind", "pid", "name", "username", "state", "since", "age_s", "query", "bytes"},
+    "problems": {"severity", "code", "text", "since", "topic", "group", "offset", "pid", "remedy"},
+}
+"""Names that programs know. More may come, none may go."""
+
+
+def test_the_json_keeps_its_names(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pubsub.monitoring.status.OLD_TRANSACTION", dt.timedelta(0))
+    make_topic()
+    subscribe()
+    Subscription.objects.update(status="PAUSED")
+    session.execute("BEGIN")
+    session.execute("SELECT 1")
+    data = told("pubsub_status")
+    assert STABLE[""] <= data.keys()
+    for name in STABLE.keys() - {""}:
+        for row in [data[name]] if name == "sequencer" else data[name]:
+            assert STABLE[name] <= row.keys()
+        assert data[name]
 
 
 def test_many_groups_with_one_cause_are_one_sentence_and_forty_rows() -> None:

@@ -286,10 +286,10 @@ def test_the_session_that_has_locked_the_sequencers_row_is_named(session, leader
 def test_of_sessions_that_wait_for_each_other_the_last_is_named(session, other, third, leader):
     """One has the sequencer's row, and waits for another that has locked a topic."""
     topic = TopicFactory()
-    session.execute("BEGIN")
-    session.execute("SELECT FROM outbox_topics FOR UPDATE")
     other.execute("BEGIN")
     other.execute("SELECT FROM log_sequencer FOR UPDATE")
+    session.execute("BEGIN")
+    session.execute("SELECT FROM outbox_topics FOR UPDATE")
     waiting = Running(other.execute, "SELECT FROM outbox_topics FOR UPDATE")
     wait_until_blocked(other, third)
     publish_late(topic)
