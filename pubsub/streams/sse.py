@@ -18,13 +18,13 @@ import psycopg
 from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIRequest
-from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.views.generic import View
 
 from pubsub.conf import conf
 from pubsub.errors import CannotResume, InvalidSubscription, PubSubError, UnknownTopic
+from pubsub.payloads.visible import json_line, visible_json
 from pubsub.suggest import hint
 from pubsub.topics.names import check_name, matches
 
@@ -51,7 +51,6 @@ _open: WeakKeyDictionary[Listener, Hashable] = WeakKeyDictionary()
 """What this process streams from, and for whom. Weak, because a response that is thrown away before it has begun is
 never closed."""
 
-_encode = DjangoJSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 Permission = Callable[..., Any]
 
@@ -94,6 +93,8 @@ class EventStream(View):
     """Events kept in memory for a client that reads slowly; those after them are read again from the log."""
     buffer_bytes = 4_000_000
     """Of memory that these events take, about."""
+    raw = False
+    """Whether what ``PUBSUB`` redacts is sent as well."""
     using: str | None = None
 
     async def user_of(self, request: HttpRequest) -> Hashable | None:
@@ -215,7 +216,7 @@ class EventStream(View):
                 parts: list[str] = []
                 size = 0
                 while item is not None:
-                    parts.append(f"id: {stream_id.behind(item)}\n{_written(item)}\n\n")
+                    parts.append(f"id: {stream_id.behind(item)}\n{_written(item, raw=self.raw)}\n\n")
                     size += len(parts[-1])
                     position = item.position + 1
                     item = listener.get_item(0) if len(parts) < min(AT_ONCE, left) and size < PIECE else None
@@ -228,16 +229,12 @@ class EventStream(View):
             _end(listener)
 
 
-def _written(item: Item) -> str:
-    """An event's lines. One that is no JSON is sent as such, so that the client knows of it and goes on behind it."""
-    error = item.error
+def _written(item: Item, *, raw: bool) -> str:
+    """An event's lines. One that Python cannot hold is sent as such, so that the client knows of it."""
     if item.event is not None:
-        try:
-            return f"data: {_encode(item.event.as_json())}"
-        except (ValueError, RecursionError) as failure:
-            error = str(failure)
-    logger.warning("event %d of topic %s cannot be sent in a stream: %s", item.offset, item.topic, error)
-    return f"event: unreadable\ndata: {_encode({'topic': item.topic, 'offset': item.offset})}"
+        return f"data: {visible_json(item.event, raw=raw)}"
+    logger.warning("event %d of topic %s cannot be sent in a stream: %s", item.offset, item.topic, item.error)
+    return f"event: unreadable\ndata: {json_line({'topic': item.topic, 'offset': item.offset})}"
 
 
 def _end(listener: Listener) -> None:

@@ -38,6 +38,7 @@ urlpatterns = [
     path("closed/", EventStream.as_view(topics=["default"])),
     path("all/", EventStream.as_view(topics=["*"], permission=everybody, heartbeat_s=0.1)),
     path("default/", EventStream.as_view(topics=["default"], permission=everybody, heartbeat_s=0.1)),
+    path("raw/", EventStream.as_view(topics=["default"], permission=everybody, raw=True)),
     path("short/", EventStream.as_view(topics=["default"], permission=everybody, max_events=3)),
     path("brief/", EventStream.as_view(topics=["default"], permission=everybody, max_age_s=0.3)),
     path("unread/", EventStream.as_view(topics=["default"], permission=everybody, max_age_s=2, heartbeat_s=1)),

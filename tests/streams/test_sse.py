@@ -53,6 +53,15 @@ def test_events_as_they_are_published(server: Server) -> None:
     assert number_of(stream) == "2"
 
 
+def test_what_is_redacted_is_sent_only_where_the_view_says_raw(server: Server) -> None:
+    streams = {path: Stream(server, f"/{path}/").open() for path in ("default", "raw")}
+    say({"card": "4111", "total": 1.5}, metadata={"card": "x"})
+    seen = {path: next(stream.events()) for path, stream in streams.items()}
+    assert seen["default"]["payload"] == {"card": "[redacted]", "total": 1.5}
+    assert seen["default"]["metadata"] == {"card": "[redacted]"}
+    assert (seen["raw"]["payload"], seen["raw"]["metadata"]) == ({"card": "4111", "total": 1.5}, {"card": "x"})
+
+
 def test_after_every_disconnect_it_continues_exactly_where_it_was(server: Server) -> None:
     """A publisher goes on all the time; the connection is cut anywhere, and so is the server."""
     total = 400
