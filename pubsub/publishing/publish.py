@@ -32,6 +32,7 @@ from .notify import after_commit
 
 COLUMNS = ("topic_id", "type", "key", "host_id", "user_id", "to_group", "payload", "metadata")
 
+_PUBLISH = "SELECT pubsub_publish_v1(%b)"
 _INSERT_DELAYED = (
     f"INSERT INTO outbox_delayed_message (deliver_at, event_id, {', '.join(COLUMNS)}) "  # noqa: S608
     f"VALUES (%s, %s{', %s' * len(COLUMNS)})"
@@ -89,7 +90,12 @@ def publish(
     if not around_publishing.observers:
         number = topic_to_publish_to(topic, connection.alias)
         event = _checked(number, payload, type, key, host_id, user_id, metadata, deliver_at, dedup_key, to_group)
-        return _write(connection, event)
+        if deliver_at is not None or dedup_key is not None:
+            return _write(connection, event)
+        # As _write() does it, without another call: this is the way of nearly all events.
+        event_id = uuid.uuid4()
+        after_commit(connection, ask(connection, _PUBLISH, (str(event_id), *event.row)))
+        return event_id
     publishing = Publishing(topic=topic, using=connection.alias, type=type)
     with around_publishing(publishing):
         number = topic_to_publish_to(topic, connection.alias)
@@ -277,6 +283,7 @@ def _checked(
     to_group = _text("to_group", to_group)
     if to_group == "":
         raise InvalidEvent(_("to_group must be the name of a group, not '': no group would get the event."))
+    dedup_key = _text("dedup_key", dedup_key, LONGEST_DEDUP_KEY) or None
     row = (
         topic_number,
         _short("type", type) if type else "",
@@ -287,7 +294,7 @@ def _checked(
         to_json("payload", payload),
         to_json("metadata", metadata) if metadata else "{}",
     )
-    return _Checked(row, deliver_at, _text("dedup_key", dedup_key, LONGEST_DEDUP_KEY) or None)
+    return _Checked(row, deliver_at, dedup_key)
 
 
 def _text(field: str, value: Any, limit: int = LONGEST_TEXT) -> str | None:
@@ -358,8 +365,7 @@ def _write(connection: Any, event: _Checked) -> uuid.UUID:
         if first_id != event_id:
             return first_id
     if event.deliver_at is None:
-        has_waiters = ask(connection, "SELECT pubsub_publish_v1(%b)", (str(event_id), *event.row))
-        after_commit(connection, has_waiters)
+        after_commit(connection, ask(connection, _PUBLISH, (str(event_id), *event.row)))
     else:
         with connection.cursor() as cursor:
             cursor.execute(_INSERT_DELAYED, (event.deliver_at, event_id, *event.row))

@@ -30,7 +30,7 @@ def test_publishing(monkeypatch: pytest.MonkeyPatch) -> None:
     with traced() as trace:
         publish_one()
     print(f"\npublishing: {trace}")
-    assert trace.hops <= 8
+    assert trace.hops <= 7
     assert "publishing/publish.py" in trace.calls
 
 
