@@ -197,7 +197,7 @@ def show_that_no_worker_died(task: PartitionTask) -> None:
         with transaction.atomic(using=task.using), connections[task.using].cursor() as db:
             lock_cursor(db, task)
     except Error as error:
-        logger.debug("%s: the next worker there will suspect a crash: %s", task, error)
+        logger.debug("%s: the next worker there will count as after a crash: %s", task, error)
 
 
 def forget_connection(task: PartitionTask) -> None:

@@ -127,7 +127,7 @@ class OneByOne:
 
 
 def handle_in_savepoint(task: PartitionTask, entries: Iterable[Entry], at_once: int, attempt: int) -> None:
-    """What would fail at the commit, or behind it, fails here, where it can be told whose fault it is."""
+    """What would fail at the commit, or behind it, fails here, where it shows whose fault it is."""
     try:
         handle(task, entries, at_once=at_once, attempt=attempt)
     except BaseException as error:

@@ -44,10 +44,10 @@ def unpark(db: Any, group: str, topic_id: int, keys: Sequence[str]) -> int:
     return int(db.rowcount)
 
 
-def unpark_stranded(using: str) -> int:
+def unpark_left_behind(using: str) -> int:
     """Lets parked events go that were left behind: the last one before them may have been handled elsewhere meanwhile.
 
-    >>> unpark_stranded("default")
+    >>> unpark_left_behind("default")
     0
     """
     with connections[using].cursor() as db:

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import DatabaseError, connections
 
-from pubsub.dead_letters.parking import unpark_stranded
+from pubsub.dead_letters.parking import unpark_left_behind
 from pubsub.errors import PubSubError
 from pubsub.monitoring.samples import prune_samples, take_samples
 from pubsub.retention.drop import drop_expired
@@ -34,7 +34,7 @@ URGENT: Sequence[MaintenanceJob] = (make_partitions_ahead, take_samples)
 JOBS: Sequence[MaintenanceJob] = (
     *URGENT,
     watch_groups,
-    unpark_stranded,
+    unpark_left_behind,
     drop_expired,
     forget_members,
     expire_idle,

@@ -59,7 +59,7 @@ def handing_over(
 
 def tending_connections(every_s: float) -> Callable[[], None]:
     """What Django does for its connections between two requests, at most so often: asking one whether it still answers
-    is a round trip, and one that may not be kept is opened anew."""
+    is a round trip, and one that may not be kept is replaced."""
     tended_at = float("-inf")
 
     def tend() -> None:

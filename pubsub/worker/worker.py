@@ -251,7 +251,7 @@ class Worker:
     def _step(self, take_on: Callable[[Work], bool], told: bool) -> bool:
         """Takes on what there is to do, a session in each partition. Returns whether there was anything.
 
-        Unless it was told that what is new has been numbered, it does so itself: polling alone is enough.
+        Unless it knows that what is new has been numbered, it does so itself: polling alone is enough.
         """
         self._maintain(busy=True)
         busy = False
@@ -264,7 +264,7 @@ class Worker:
             self._numbered_at = begun
         for work in self._finder.find():
             if self._stopping.is_set() or (busy and time.monotonic() > begun + SESSION_S):
-                break  # by now others are elsewhere; what has waited longest comes first when it is looked for anew
+                break  # by now others are elsewhere; what has waited longest comes first at the next look
             self._left_over = True
             if not work.is_leased and not work.is_resting and self._in_hand.take(work.task.key):
                 busy = take_on(work) or busy

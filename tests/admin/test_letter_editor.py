@@ -111,7 +111,7 @@ def test_a_large_payload_is_compared_where_it_differs_or_not_at_all(sign_in, let
     client = sign_in(*ALL)
     text = json.dumps(numbers[:5000][::-1])
     page = client.post(address(letter), {"text": text, "seen": seen(), "show": "x"})
-    assert "in too many places" in text_of(page)
+    assert "changed too much" in text_of(page)
     assert 'name="store"' in page.content.decode()
 
 

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from pubsub import Delivery, Event, publish
 from pubsub.consuming import transactional
 from pubsub.dead_letters import actions
-from pubsub.dead_letters.parking import hold_blockers, unpark_stranded
+from pubsub.dead_letters.parking import hold_blockers, unpark_left_behind
 from pubsub.models import DeadLetter
 from tests.consuming.helpers import claims, lag, publish_each, states
 from tests.handlers import Recorder, declare, drain
@@ -56,7 +56,7 @@ def replay(payload: Any) -> Any:
 
 def discard(payload: Any) -> None:
     assert actions.discard([DeadLetter.objects.get(payload=payload).pk], using="default")
-    unpark_stranded("default")
+    unpark_left_behind("default")
 
 
 def test_later_events_of_the_key_wait_others_flow_and_replay_releases_them_in_order(mode: Delivery) -> None:

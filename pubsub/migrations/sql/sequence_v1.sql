@@ -14,7 +14,7 @@
 --
 -- The settings make the plans independent of statistics (the tables may never have been analysed): index scans, no
 -- compiling and no parallel workers, whose start alone takes milliseconds. plpgsql keeps the plans for the session:
--- planning fifty segments anew costs more than looking at them.
+-- planning fifty segments again costs more than looking at them.
 CREATE FUNCTION pubsub_sequence_v1(most bigint DEFAULT 100000, OUT outcome text, OUT events bigint, OUT topic_ids integer[])
 LANGUAGE plpgsql
 SET jit = off

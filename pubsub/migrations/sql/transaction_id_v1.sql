@@ -1,6 +1,6 @@
 -- One uuid for all rows of one top-level transaction, savepoints included, and for no other transaction ever.
 --
--- It is the server's start and the transaction's number, so that a restored copy, which counts anew, cannot repeat one.
+-- It is the server's start and the transaction's number, so that a restored copy, which counts from the start, cannot repeat one.
 CREATE FUNCTION pubsub_transaction_id_v1() RETURNS uuid
 LANGUAGE sql STABLE PARALLEL RESTRICTED
 AS $$

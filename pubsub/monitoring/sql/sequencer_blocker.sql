@@ -1,4 +1,4 @@
--- The session that keeps the sequencer from its work: the one at the end of the chain, which waits for nobody itself. A
+-- The session that keeps the sequencer from its work: the one at the end of the chain, which waits for no other itself. A
 -- chain begins with what the leader waits for, and with those that have locked the sequencer's row, which it skips, in a
 -- transaction that is older than a pass takes. Asked only where numbering is late.
 WITH RECURSIVE chain AS (
