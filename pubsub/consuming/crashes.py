@@ -20,6 +20,7 @@ from django.db import Error, connections, transaction
 from pubsub.db.connections import dedicated_connection
 from pubsub.db.guard import forget
 from pubsub.db.sql import load
+from pubsub.db.transactions import in_atomic_block
 from pubsub.errors import WorkerDied
 from pubsub.subscriptions.task import PartitionKey, PartitionTask
 
@@ -202,5 +203,5 @@ def show_that_no_worker_died(task: PartitionTask) -> None:
 
 def forget_connection(task: PartitionTask) -> None:
     """The next statement is sent on another connection, unless a transaction is open around all this."""
-    if not connections[task.using].in_atomic_block:
+    if not in_atomic_block(connections[task.using]):
         forget(task.using)

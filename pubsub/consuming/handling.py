@@ -11,7 +11,7 @@ from typing import Protocol
 from django.db import connections, transaction
 
 from pubsub.db.errors import is_the_handlers
-from pubsub.db.guard import check_still_in_transaction
+from pubsub.db.guard import cannot_continue, check_still_in_transaction
 from pubsub.db.sql import load
 from pubsub.dead_letters.parking import unblocked
 from pubsub.dead_letters.set_aside import set_aside
@@ -114,7 +114,7 @@ class OneByOne:
                 if together.given is None:
                     raise
                 bear(error, task, together.given, self.began, self.failing)
-            if connection.needs_rollback or connection.closed_in_transaction:
+            if cannot_continue(connection):
                 self.doomed[together.transaction_id] = error
                 raise Spoiled from error
             done = set_aside(task, *together.ends, error, attempts=self.attempt)

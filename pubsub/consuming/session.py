@@ -16,7 +16,7 @@ import psycopg
 from django.db import DatabaseError, connections, transaction
 
 from pubsub.db.pipeline import FailedBehindCommit, begin, execute_together
-from pubsub.db.transactions import make_hooks_robust
+from pubsub.db.transactions import hooks_of, in_atomic_block, make_hooks_robust
 from pubsub.errors import HandlerEndedTransaction
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
@@ -110,7 +110,7 @@ class PartitionSession(AbstractContextManager["PartitionSession"]):
         """Moves the cursor behind this event, and commits, with another statement if there is one to go with it."""
         assert self._held  # noqa: S101 - within batch()
         connection = connections[self.task.using]
-        if connection.run_on_commit:
+        if hooks_of(connection):
             make_hooks_robust(connection)
         self.entries.keep_from(last.position + 1)
         statements = [_MOVE, *([also] if also else []), *(["COMMIT"] if self._commits else [])]
@@ -120,7 +120,7 @@ class PartitionSession(AbstractContextManager["PartitionSession"]):
         entries = self.entries
         self.goes_on = entries.may_have_more and self._may_go_on(passed, not entries.holds_a_batch)
         may_begin = self.goes_on and (entries.holds_a_batch or entries.is_plain)
-        at_once = may_begin and self._commits and not connection.run_on_commit
+        at_once = may_begin and self._commits and not hooks_of(connection)
         parameters = {
             **self.task.parameters,
             "next_offset": last.offset + 1,
@@ -151,7 +151,7 @@ class PartitionSession(AbstractContextManager["PartitionSession"]):
 
     def _begin(self) -> Cursor | None:
         connection = connections[self.task.using]
-        self._commits = connection.get_autocommit() and not connection.in_atomic_block
+        self._commits = connection.get_autocommit() and not in_atomic_block(connection)
         block = transaction.atomic(using=self.task.using)
         block.__enter__()
         self._block = block

@@ -17,7 +17,7 @@ from django.db import connections, transaction
 from pubsub.db.errors import is_the_handlers
 from pubsub.db.guard import check_still_in_transaction, refusing_to_end, was_lost
 from pubsub.db.sql import load
-from pubsub.db.transactions import make_hooks_robust
+from pubsub.db.transactions import in_atomic_block, make_hooks_robust
 from pubsub.dead_letters.attempts import (
     Letters,
     count_death,
@@ -81,7 +81,7 @@ class Transactional:
 
     def _crash_counter(self, work: Work) -> AbstractContextManager[CrashCounter | None]:
         """Where a worker seems to have died, unless a transaction is open in which this one would take all with it."""
-        if not work.crashed or connections[self._context.using].in_atomic_block:
+        if not work.crashed or in_atomic_block(connections[self._context.using]):
             return nullcontext()
         return CrashCounter(work.task, self._context.worker_id, self._context.deferred)
 

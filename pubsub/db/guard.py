@@ -71,6 +71,11 @@ def was_lost(using: str) -> bool:
     return session is not None and session.closed and session.broken
 
 
+def cannot_continue(connection: Any) -> bool:
+    """Whether a handler has left nothing to go on in: neither a savepoint nor the transaction is there any more."""
+    return bool(connection.needs_rollback or connection.closed_in_transaction)
+
+
 def was_closed(using: str) -> bool:
     """Whether a handler has closed the session under Django: what fails then is its own fault."""
     session = connections[using].connection

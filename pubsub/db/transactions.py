@@ -1,5 +1,6 @@
 """Transactions that are right whatever the database's default isolation is."""
 
+import operator
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -8,12 +9,20 @@ from django.db import connections, transaction
 
 from .backend.base import named
 
+# What is asked of Django's connections beside what Django documents. No functions of ours: they cost no call.
+in_atomic_block = operator.attrgetter("in_atomic_block")
+"""Whether a block of ``transaction.atomic()`` is open on a connection."""
+hooks_of = operator.attrgetter("run_on_commit")
+"""What a connection calls after its commit."""
+errors_as_djangos = operator.attrgetter("wrap_database_errors")
+"""A context in which psycopg's errors become Django's."""
+
 
 @contextmanager
 def read_committed(using: str) -> Iterator[Any]:
     """A transaction, and its cursor, in which each statement has a snapshot of its own."""
     connection = connections[using]
-    outermost = not connection.in_atomic_block
+    outermost = not in_atomic_block(connection)
     with transaction.atomic(using=using), connection.cursor() as cursor:
         if outermost:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
@@ -28,7 +37,7 @@ def is_in_transaction(connection: Any) -> bool:
     ...     is_in_transaction(connection)
     True
     """
-    if not connection.in_atomic_block:
+    if not in_atomic_block(connection):
         return not connection.get_autocommit()
     # Blocks of a test are the outermost ones. Without autocommit, a transaction is open in production as well.
     return not connection.atomic_blocks[-1]._from_testcase or not connection.commit_on_exit
@@ -98,7 +107,7 @@ def make_hooks_robust(connection: Any) -> None:
     and there is nothing left to do. Django's engine has no public way: the list that it keeps is changed, if that is
     what Django 5.2 and 6.1 keep. If it is not, a hook that fails keeps later ones from being called.
     """
-    hooks = connection.run_on_commit
+    hooks = hooks_of(connection)
     for number, hook in enumerate(hooks):
         if isinstance(hook, tuple) and len(hook) == 3 and not hook[2]:
             savepoints, call, _ = hook

@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 
 from pubsub.db.errors import is_lock_not_available, is_transient, sqlstate
 from pubsub.db.sql import load
+from pubsub.db.transactions import in_atomic_block
 from pubsub.errors import LettersInUse
 from pubsub.models import DeadLetter, OperatorEvent, Topic
 
@@ -125,7 +126,7 @@ def apply(
         try:
             return _apply_once(action, letter_filter, condition, given, using, actor, reason, log)
         except OperationalError as error:
-            if not is_transient(error) or connections[using].in_atomic_block:
+            if not is_transient(error) or in_atomic_block(connections[using]):
                 raise
             if is_lock_not_available(error):
                 raise LettersInUse(
@@ -217,7 +218,7 @@ def _apply_once(
     reason: str,
     log: Callable[[list[Letter]], None],
 ) -> list[Letter]:
-    is_outermost = not connections[using].in_atomic_block
+    is_outermost = not in_atomic_block(connections[using])
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         if is_outermost:
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{int(LOCK_TIMEOUT_S * 1000)}ms"])

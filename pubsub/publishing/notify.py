@@ -15,6 +15,7 @@ from django.db import connections
 
 from pubsub.db.locks import WAITING
 from pubsub.db.pipeline import ask
+from pubsub.db.transactions import in_atomic_block
 
 HINT_CHANNEL = "event_channel"
 """To the sequencer: something was published."""
@@ -63,7 +64,7 @@ class Hint:
 
 def after_commit(connection: Any, sequencer_waits: bool | None = None) -> None:
     """Wakes the sequencer after the commit, if it waits. None: it has not been asked whether it does."""
-    if connection.in_atomic_block:
+    if in_atomic_block(connection):
         hint, needs_hook = _hint_of(connection)
     elif sequencer_waits is not False and connection.get_autocommit():
         # It has committed. (Manual transaction management has no commit hooks: there, polling finds the event.)

@@ -19,7 +19,7 @@ from django.db import connections, models, router, transaction
 from django.utils.translation import gettext as _
 
 from pubsub.db.pipeline import ask
-from pubsub.db.transactions import is_in_transaction
+from pubsub.db.transactions import errors_as_djangos, in_atomic_block, is_in_transaction
 from pubsub.errors import InvalidEvent, NotInTransaction, WrongDatabase
 from pubsub.events import EARLIEST, LATEST, LONGEST_TEXT
 from pubsub.signals import Publishing, around_publishing
@@ -231,7 +231,7 @@ def _connection_in_transaction(using: str | None) -> Any:
     if is_in_transaction(connection):
         return connection
     others = connections.all(initialized_only=True)
-    elsewhere = [other.alias for other in others if other.in_atomic_block and is_in_transaction(other)]
+    elsewhere = [other.alias for other in others if in_atomic_block(other) and is_in_transaction(other)]
     if elsewhere:
         raise WrongDatabase(
             f'The open transaction is on database "{elsewhere[0]}", the event would go to "{alias}": they could not '
@@ -376,7 +376,7 @@ def _write(connection: Any, event: _Checked) -> uuid.UUID:
 def _copy(connection: Any, cursor: Any, events: Iterable[_Checked]) -> None:
     cursor.execute(_NOW)
     (now,) = cursor.fetchone()
-    with connection.wrap_database_errors, cursor.copy(_COPY) as copy:
+    with errors_as_djangos(connection), cursor.copy(_COPY) as copy:
         for event_id, event in zip(_random_ids(), events, strict=False):
             copy.write_row((event_id, now, *event.row))
 

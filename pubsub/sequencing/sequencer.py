@@ -10,6 +10,7 @@ from django.db import connections
 from psycopg.pq import TransactionStatus
 
 from pubsub.db.pipeline import FailedBehindCommit, run
+from pubsub.db.transactions import errors_as_djangos
 from pubsub.signals import sequenced, tell
 
 from .wake import MOVED_SETTING, NOTIFY_MOVED
@@ -38,7 +39,7 @@ def sequence(using: str) -> Pass:
     """Number all messages committed since the last pass. Any process may call it at any time."""
     connection = connections[using]
     connection.ensure_connection()
-    with connection.wrap_database_errors:
+    with errors_as_djangos(connection):
         return sequence_on(connection.connection)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from django.db import connections
 
 from pubsub.db.sql import load
+from pubsub.db.transactions import in_atomic_block
 from pubsub.events import NAMES, Entry, Event, columns_of
 
 BEFORE_ALL = uuid.UUID(int=0)
@@ -24,7 +25,7 @@ class PublishedEvent(Event):
 def transaction_under_way(using: str) -> uuid.UUID:
     """The id of the transaction that is open; where none is, one that is older than any."""
     connection = connections[using]
-    if not connection.in_atomic_block:
+    if not in_atomic_block(connection):
         return BEFORE_ALL
     with connection.cursor() as cursor:
         cursor.execute("SELECT pubsub_transaction_id_v1()")

@@ -12,6 +12,7 @@ from pubsub.db.audit import record
 from pubsub.db.connections import dedicated_connection
 from pubsub.db.errors import INSUFFICIENT_PRIVILEGE, sqlstate
 from pubsub.db.sql import load
+from pubsub.db.transactions import errors_as_djangos
 from pubsub.errors import InvalidSetting, InvalidTopic, NoSubscribers, UnknownTopic, WrongDatabase
 from pubsub.suggest import hint
 from pubsub.topic_options import check_partitions, checked, column_of
@@ -131,7 +132,7 @@ def unknown_topic(name: str, known: Sequence[str]) -> UnknownTopic:
 def _create_beside(name: str, using: str) -> int:
     """On a connection of its own: in the caller's transaction others would wait for it, and it might be undone."""
     with (
-        connections[using].wrap_database_errors,
+        errors_as_djangos(connections[using]),
         dedicated_connection(using) as beside,
         beside.transaction(),
         beside.cursor() as cursor,

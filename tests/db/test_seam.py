@@ -9,6 +9,12 @@ PRIVATE = re.compile(
     r"^\s*(?:from|import) +(?:psycopg\.(?:_|(?:generators|adapt|waiting)\b)|django\.db\.backends\b)", re.MULTILINE
 )
 
+ATTRIBUTES = re.compile(
+    r"\.(?:in_atomic_block|run_on_commit|wrap_database_errors|needs_rollback|closed_in_transaction|atomic_blocks"
+    r"|commit_on_exit|savepoint_ids|execute_wrappers|queries_logged|_from_testcase)\b"
+)
+"""What Django's connections have and Django does not document."""
+
 
 def test_only_one_folder_imports_private_modules() -> None:
     """As ruff's rule TID251 has it, which knows no patterns: this one covers every `psycopg._…`."""
@@ -20,6 +26,18 @@ def test_only_one_folder_imports_private_modules() -> None:
     ]
     assert found
     assert not [path for path in found if not path.startswith("pubsub/db/")]
+
+
+def test_only_one_folder_asks_connections_for_what_is_not_documented() -> None:
+    found = [
+        f"{path.relative_to(CHECKOUT)}:{number}"
+        for folder in ("pubsub", "management", "spark")
+        for path in (CHECKOUT / folder).rglob("*.py")
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if ATTRIBUTES.search(line)
+    ]
+    assert found
+    assert not [line for line in found if not line.startswith("pubsub/db/")]
 
 
 def test_the_rule_is_there() -> None:
