@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Stop it, unless a demo or another run of the tests is using it."""
     _session.close()
+
+
+@pytest.fixture
+def pythons_ctrl_c() -> Iterator[None]:
+    """Ctrl-C as in a program that handles no signals. Those that run tests side by side ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 CLEAR = """

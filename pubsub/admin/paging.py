@@ -23,7 +23,9 @@ class CheckedChangeList(ChangeList):
     """A list whose address may hold anything: what PostgreSQL cannot look for is no filter of it."""
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
-        if any("\x00" in value for values in self.filter_params.values() for value in values):
+        own = {getattr(each, "parameter_name", None) for each in self.list_filter}  # which look for themselves
+        asked = [value for name, values in self.filter_params.items() if name not in own for value in values]
+        if any("\x00" in value for value in asked):
             raise IncorrectLookupParameters("A filter cannot contain a NUL character.")
         return super().get_queryset(request, exclude_parameters)
 

@@ -140,6 +140,7 @@ def test_whatever_a_handler_raises_only_fails_its_own_event(failure: BaseExcepti
     assert DeadLetter.objects.get().payload == "bad"
 
 
+@pytest.mark.usefixtures("pythons_ctrl_c")
 def test_ctrl_c_fails_no_event() -> None:
     publish_each("one")
 

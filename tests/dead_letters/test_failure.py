@@ -106,6 +106,7 @@ def a_signal_handler() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.usefixtures("pythons_ctrl_c")
 def test_where_no_one_else_handles_ctrl_c_it_ends_the_worker() -> None:
     publish_each(1)
 

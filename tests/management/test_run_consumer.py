@@ -6,6 +6,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from pubsub.management.commands.run_consumer import Command
+from pubsub.management.exits import UNREACHABLE
 from pubsub.subscriptions.declare import Registry
 from tests.handlers import Recorder, declare
 from tests.sessions import connected_to
@@ -57,4 +58,4 @@ def test_a_drain_ends_where_it_cannot_connect(settings: dict[str, str], reason: 
         pytest.raises(CommandError, match=f'Database "default" does not answer: .*{reason}') as ended,
     ):
         call_command("run_consumer", "--drain")
-    assert ended.value.returncode == 1
+    assert ended.value.returncode == UNREACHABLE
