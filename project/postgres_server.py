@@ -28,11 +28,7 @@ ROLE = "app"
 DATABASE = "pubsub"
 PATIENCE_S = 15
 # No Unix socket: its path may not exceed 107 bytes, and readers such as JDBC need TCP anyway.
-# Locks for several processes that look at hundreds of segments each, as tests side by side do.
-OPTIONS = (
-    "-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories= -c max_connections=200 "
-    "-c max_locks_per_transaction=256"
-)
+OPTIONS = "-c listen_addresses=127.0.0.1 -c port={port} -c unix_socket_directories= -c max_connections=200"
 
 
 class Postmaster(NamedTuple):

@@ -109,6 +109,14 @@ def asking(event: Event) -> None:
     connection.cursor().execute("SELECT 1")
 
 
+def hoarding(event: Event) -> None:
+    """Takes all the locks that the server has."""
+    if event.payload == "hoard":
+        tell("hoards")
+        connection.cursor().execute("SELECT pg_advisory_xact_lock(n) FROM generate_series(1, 10000000) AS n")
+    note(event)
+
+
 def killing(event: Event) -> None:
     """Kills the server's process that works for it, as the kernel does where memory is short."""
     note(event)
@@ -127,7 +135,7 @@ def collecting(event: Event) -> None:
     tell("walked", len(gc.get_objects()), gc.get_freeze_count())
 
 
-HANDLERS = (plain, fatal, hanging, hungry, slow, forking, leaving, asking, killing, counting, collecting)
+HANDLERS = (plain, fatal, hanging, hungry, slow, forking, leaving, asking, hoarding, killing, counting, collecting)
 handlers: dict[str, Callable[[Event], Any]] = {each.__name__: each for each in HANDLERS}
 retry = settings.get("retry", [])
 subscribe(

@@ -71,10 +71,6 @@ PASSING: dict[str, tuple[Callable[[], None], str]] = {
     "finds a row locked": (limited("SELECT 1", "SELECT FROM held FOR UPDATE NOWAIT"), "could not obtain lock"),
     "is idle for too long": (idle_for_too_long, "idle-in-transaction timeout"),
     "needs too much on disk": (limited("SET LOCAL temp_file_limit = 64; SET LOCAL work_mem = 64", SORT), "temporary"),
-    "takes too many locks": (
-        limited("SELECT 1", "SELECT pg_advisory_xact_lock(n) FROM generate_series(1, 1000000) AS n"),
-        "out of shared memory",
-    ),
     "always cannot be serialized": (lambda: fail_as("40001"), "failed as 40001"),
     "always lacks resources": (lambda: fail_as("53000"), "failed as 53000"),
     "is cut off": (cut_off, "terminating connection"),

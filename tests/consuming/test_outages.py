@@ -67,6 +67,20 @@ def test_an_event_that_kills_the_servers_process_each_time_is_no_outage(server: 
     assert cause.endswith("OperationalError")
 
 
+@pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
+def test_an_event_that_takes_all_of_the_servers_locks_each_time_is_no_outage(server: Any, delivery: str) -> None:
+    """On a server of its own: whatever else runs there has none left meanwhile."""
+    url = server.url()
+    settings = {"delivery": delivery, "transient_attempts": 3}
+    with published(url, 1, "hoard", 3), consumer("hoarding", "--wait-period-ms", 50, url=url, **settings) as process:
+        for _ in range(3):
+            process.wait_for("hoards", 60)
+        wait_until(lambda: lag_of(url) == 0, "all is handled", 60)
+    assert ask(url, "SELECT payload FROM effects ORDER BY id") == ["1", "3"]
+    (cause,) = ask(url, "SELECT exception_message FROM dead_letter_queue WHERE state = 'dead'")
+    assert "out of shared memory" in cause
+
+
 def lag_of(url: str) -> Any:
     try:
         return ask(url, "SELECT sum(lag) FROM consumer_lag_v")[0]
