@@ -12,7 +12,7 @@ from pubsub.sequencing.sequencer import sequence
 from tests.browser.shop import a_lively_shop
 from tests.factories import AttemptFactory, DeadLetterFactory, FindingFactory, OperatorEventFactory, TopicFactory
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]  # all together, more than two minutes
 
 PUBSUB = "/admin/pubsub"
 LONG = "a-name-that-seemed-a-good-idea-to-a-user-" * 5
