@@ -90,7 +90,7 @@ class RetryLater(NotHandled):
     def __init__(self, delay: float, reason: str = "") -> None:
         if isinstance(delay, bool) or not isinstance(delay, int | float) or not 0 <= delay < 10**9:
             raise PubSubError(f"RetryLater takes a number of seconds, such as 60, not {delay!r}.")
-        super().__init__(reason or f"to be tried again in {delay:g} s")
+        super().__init__(reason or f"will be retried in {delay:g} s")
         self.delay = delay
 
 

@@ -116,16 +116,23 @@ def state_after(delay: float | None) -> str:
 def report_failure(
     task: PartitionTask, first: Entry, attempt: int, delay: float | None, error: BaseException, *, count: int
 ) -> None:
-    """Writes to the log at once, and tells observers after the commit."""
+    """Writes to the log at once, and tells observers after the commit.
+
+    What is retried is a warning, what is given up an error: an alert on errors is not for every hiccup.
+    """
     facts = {
         **task.facts,
         "offset": first.offset,
         "transaction_id": str(first.transaction_id),
         "attempt": attempt,
     }
-    what = "moved to the dead letters" if delay is None else f"to be tried again in {delay:g} s"
-    logger.error(
-        "%s: %s failed at %s, attempt %d (%s); its transaction is %s",
+    if delay is None:
+        level, what = logging.ERROR, "is a dead letter now: see pubsub_dead_letters"
+    else:
+        level, what = logging.WARNING, f"will be retried in {delay:g} s"
+    logger.log(
+        level,
+        "%s: %s failed at %s, attempt %d (%s); its transaction %s",
         task,
         task.declared.handler_name,
         first.name,
