@@ -9,7 +9,7 @@ import pytest
 from django.db import connection, transaction
 from psycopg.pq import TransactionStatus
 
-from pubsub import Event, publish
+from pubsub import Event, publish, publish_many
 from pubsub.consuming.session import PartitionSession
 from pubsub.consuming.transactional import handle_batch
 from pubsub.db.pipeline import begin, execute_together
@@ -17,7 +17,7 @@ from pubsub.models import ConsumerOffset
 from pubsub.signals import batch_handled
 from pubsub.subscriptions.task import PartitionTask
 from tests.handlers import Recorder, declare, drain
-from tests.sessions import connection_parameters
+from tests.sessions import Session, connection_parameters, transaction_of
 
 from .helpers import lag, look_for_work, next_offset, number, publish_each, publish_together, states, task_of
 
@@ -314,3 +314,26 @@ def test_events_that_handlers_publish_are_handled_before_a_drain_ends(threads: i
     drain(declare(handle, topic="work"), threads=threads)
 
     assert sorted(handled) == sorted(n for first in range(3) for n in range(first, 40, 10))
+
+
+def test_a_plan_that_was_made_for_an_empty_log_reads_a_long_one_as_quickly(work: str, session: Session) -> None:
+    """A session keeps its plan until the tables are analysed again; within a transaction, to its end."""
+    read = (
+        "SELECT c_offset FROM outbox_topics CROSS JOIN LATERAL pubsub_read_v1(id, 0, 'readers', %s, NULL, 50)"
+        " WHERE name = 'work'"
+    )
+    for table in ("outbox_message_t", "log_entry"):
+        session.execute(f"VACUUM ANALYZE {table}")
+    assert session.execute(read, [1]).fetchall() == []
+    with transaction.atomic():
+        publish_many("work", ({"payload": n, "key": "k"} for n in range(3000)))
+    number()
+    with transaction_of(session):
+        rows = session.execute(read, [2001]).fetchall()
+        (fetched,) = session.execute(
+            "SELECT sum(idx_tup_fetch)::integer FROM pg_stat_xact_user_tables"
+            " WHERE relid IN (SELECT relid FROM pg_partition_tree('outbox_message_t')"
+            "                 UNION ALL SELECT relid FROM pg_partition_tree('log_entry'))"
+        ).fetchone() or (None,)
+    assert [offset for (offset,) in rows] == list(range(2001, 2051))
+    assert fetched == 2 * 50, "entries and messages"

@@ -27,15 +27,23 @@ BEGIN
           ON subscription.topic_id = resize.topic_id AND subscription.group_id = for_group
         WHERE resize.topic_id = topic AND resize.position > subscription.resizes_passed;
     END IF;
+    -- Entries first, then each one's event: a plan that was made while the tables were empty is kept until they are
+    -- analysed again. As a plain join it went through all events for each entry.
     RETURN QUERY
     SELECT entry.position, entry.c_offset, message.transaction_id,
            coalesce(message.to_group = for_group, true), message.event_id, message.type, message.key,
            CASE WHEN coalesce(message.to_group = for_group, true) THEN message.payload END,
            message.metadata, message.host_id, message.user_id, message.created_at
-    FROM log_entry AS entry JOIN outbox_message_t AS message ON message.id = entry.message_id
-    WHERE entry.topic_id = topic AND entry.partition_id = partition
-      AND entry.position >= from_position AND entry.position < coalesce(below_position, 9223372036854775807)
-    ORDER BY entry.position
-    LIMIT at_most;
+    FROM (
+        SELECT position, c_offset, message_id FROM log_entry
+        WHERE topic_id = topic AND partition_id = partition
+          AND position >= from_position AND position < coalesce(below_position, 9223372036854775807)
+        ORDER BY position
+        LIMIT at_most
+    ) AS entry
+    CROSS JOIN LATERAL (
+        SELECT * FROM outbox_message_t WHERE id = entry.message_id OFFSET 0
+    ) AS message
+    ORDER BY entry.position;
 END
 $$;
