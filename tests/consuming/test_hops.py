@@ -10,6 +10,7 @@ from django.db import transaction
 
 from pubsub import publish
 from pubsub.sequencing.sequencer import sequence
+from pubsub.signals import batch_handled
 from pubsub.subscriptions.declare import Declaration
 from pubsub.worker.worker import Worker
 
@@ -34,8 +35,9 @@ def test_publishing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "publishing/publish.py" in trace.calls
 
 
-def test_handling() -> None:
+def test_handling(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the work that a worker has found to behind the commit."""
+    monkeypatch.setattr(batch_handled, "receivers", [])  # other tests may have switched metrics on
     worker = Worker([Declaration(topic="work", group="hops", handler=print)], using="default", listen=False)
     worker._register()
 
