@@ -119,12 +119,6 @@ def follow(session: psycopg.Connection[Any], channel: str) -> None:
     take(session, FOLLOWING, shared=True)
 
 
-def stop_following(session: psycopg.Connection[Any], channel: str) -> None:
-    """Takes :func:`follow` back."""
-    release(session, FOLLOWING, shared=True)
-    session.execute(f"UNLISTEN {channel}")
-
-
 def lock_sequencer(cursor: Any) -> None:
     """Holds the log's tip where it is until the transaction ends: there is no sequencing meanwhile.
 

@@ -50,7 +50,8 @@ def test_one_may_be_shared(session: Any, other: Any) -> None:
     assert not locks.try_to_take(other, locks.FOLLOWING)
     other.execute("NOTIFY pubsub_doctest")
     assert [notify.channel for notify in session.notifies(timeout=5, stop_after=1)] == ["pubsub_doctest"]
-    locks.stop_following(session, "pubsub_doctest")
+    locks.release(session, locks.FOLLOWING, shared=True)
+    session.execute("UNLISTEN pubsub_doctest")
     assert locks.try_to_take(other, locks.FOLLOWING)
 
 

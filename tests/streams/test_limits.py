@@ -5,19 +5,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, connections
 from django.test import override_settings
 
 import pubsub
-from pubsub import publish
 from pubsub.errors import UnreadableEvent
-from pubsub.sequencing.sequencer import sequence
 from pubsub.streams import listen
 from pubsub.streams.catch_up import choose
 from pubsub.streams.compose import PARAMETERS, chunks
 from pubsub.streams.scan import MOST_BYTES, SLOW_S, Interest, ReadSize, Scanner
 from pubsub.subscriptions.filters import compile
 from tests.sessions import connect, connected_to, wait_until
+
+from .say import say_together as say
+from .say import store
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,20 +30,6 @@ TOO_DEEP = "[" * 1500 + "]" * 1500
 def short_period() -> Iterator[None]:
     with override_settings(PUBSUB={"wait_period_ms": 50}):
         yield
-
-
-def say(*payloads: Any, topic: str = "default", **options: Any) -> None:
-    with transaction.atomic():
-        for payload in payloads:
-            publish(topic, payload, **options)
-    sequence("default")
-
-
-def store(json: str) -> None:
-    """Publishes to `default` what publish() would refuse."""
-    with connection.cursor() as cursor:
-        cursor.execute("INSERT INTO outbox_message_t (payload) VALUES (%s::jsonb)", [json])
-    sequence("default")
 
 
 @pytest.mark.parametrize("payload", [TOO_LONG, TOO_DEEP])

@@ -16,11 +16,12 @@ import pubsub
 from pubsub import publish, publish_many
 from pubsub.errors import CannotResume, InvalidSubscription, PubSubError, UnknownTopic
 from pubsub.models import Topic
-from pubsub.sequencing.sequencer import sequence
 from pubsub.streams import listen
 from pubsub.streams.listener import Listener
 from pubsub.streams.start import Position
 from tests.sessions import Running, connect, wait_until
+
+from .say import say_together as say
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,13 +30,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def short_period() -> Iterator[None]:
     with override_settings(PUBSUB={"wait_period_ms": 50}):
         yield
-
-
-def say(*payloads: Any, topic: str = "default", **options: Any) -> None:
-    with transaction.atomic():
-        for payload in payloads:
-            publish(topic, payload, **options)
-    sequence("default")
 
 
 def take(listener: Listener, count: int) -> list[Any]:

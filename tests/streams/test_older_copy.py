@@ -2,19 +2,17 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 from django.test import override_settings
 
 import pubsub
-from pubsub import publish
 from pubsub.errors import CannotResume
-from pubsub.sequencing.sequencer import sequence
 from pubsub.streams import listen
 from tests.sessions import connect, wait_until
 
+from .say import say
 from .stream_client import Server, Stream, serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -24,13 +22,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def server(transactional_db: None) -> Iterator[Server]:
     with serving() as running:
         yield running
-
-
-def say(*payloads: Any, **options: Any) -> None:
-    for payload in payloads:
-        with transaction.atomic():
-            publish("default", payload, **options)
-    sequence("default")
 
 
 def lose_all_behind(offset: int) -> None:

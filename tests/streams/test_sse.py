@@ -15,6 +15,7 @@ from pubsub.models import Topic
 from pubsub.sequencing.sequencer import sequence
 from tests.sessions import Running, wait_until
 
+from .say import say
 from .stream_client import Server, Stream, serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -24,13 +25,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def server(transactional_db: None) -> Iterator[Server]:
     with serving() as running:
         yield running
-
-
-def say(*payloads: Any, topic: str = "default", **options: Any) -> None:
-    for payload in payloads:
-        with transaction.atomic():
-            publish(topic, payload, **options)
-    sequence("default")
 
 
 def number_of(stream: Stream) -> str:

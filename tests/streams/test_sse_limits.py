@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
-from django.db import connection, transaction
 from django.test import AsyncClient, override_settings
 
-from pubsub import publish
 from pubsub.models import Topic
-from pubsub.sequencing.sequencer import sequence
 from tests.sessions import wait_until
 
+from .say import say_together as say
+from .say import store
 from .stream_client import Server, Stream, serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -26,19 +25,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def server(transactional_db: None) -> Iterator[Server]:
     with serving() as running:
         yield running
-
-
-def say(*payloads: Any, topic: str = "default", **options: Any) -> None:
-    with transaction.atomic():
-        for payload in payloads:
-            publish(topic, payload, **options)
-    sequence("default")
-
-
-def store(json_text: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("INSERT INTO outbox_message_t (payload) VALUES (%s::jsonb)", [json_text])
-    sequence("default")
 
 
 def test_an_event_that_is_no_json_is_named_and_passed(server: Server) -> None:
