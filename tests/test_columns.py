@@ -1,6 +1,7 @@
 """A column of messages reaches everything that reads messages: a test names what was forgotten."""
 
 import inspect
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 
@@ -11,7 +12,8 @@ from pubsub import publish
 from pubsub.db.sql import load
 from pubsub.events import COLUMNS, Entry, Event, events_of
 from pubsub.models import DeadLetter, DelayedMessage, LogView, OutboxMessage
-from pubsub.publishing.publish import COLUMNS as PUBLISHED
+from pubsub.publishing.checked import COLUMNS as PUBLISHED
+from pubsub.publishing.encode import as_json
 from pubsub.spark.columns import COLUMNS as SPARKS
 from pubsub.subscriptions.filters import FIELDS
 
@@ -30,6 +32,12 @@ def returned_by(function: str) -> set[str]:
         return set(cursor.fetchone()[0])
 
 
+def stored_by(function: str) -> set[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT substring(prosrc FROM '\\((.*?)\\)') FROM pg_proc WHERE proname = %s", [function])
+        return {name.strip() for name in cursor.fetchone()[0].split(",")}
+
+
 def event_names(names: Iterable[str]) -> set[str]:
     return {"event_id" if name == "id" else name for name in names}
 
@@ -45,8 +53,12 @@ LISTS: dict[str, Callable[[], set[str]]] = {
     "events.py: Event": lambda: event_names(field.name for field in fields(Event)),
     "events.py: Event.as_json": lambda: event_names(an_event().as_json()),
     "publishing/publish.py: publish()": lambda: {*inspect.signature(publish).parameters, *GIVEN_BY_THE_DATABASE},
-    "publishing/publish.py: COPY": lambda: {*PUBLISHED, *GIVEN_BY_THE_DATABASE},
-    "the function pubsub_publish_v1": lambda: {*returned_by("pubsub_publish_v1"), *GIVEN_BY_THE_DATABASE},
+    "publishing/checked.py": lambda: {*PUBLISHED, *GIVEN_BY_THE_DATABASE},
+    "publishing/encode.py: as_json()": lambda: {
+        *json.loads(as_json("", (1, *[None] * 5, "{}", "{}"))),
+        *GIVEN_BY_THE_DATABASE,
+    },
+    "the function pubsub_publish_v1": lambda: {*stored_by("pubsub_publish_v1"), *GIVEN_BY_THE_DATABASE},
     "subscriptions/filters.py": lambda: {*FIELDS, "event_id", "transaction_id"},
     "spark/columns.py": lambda: set(SPARKS),
     "spark/sql/log.sql": lambda: {name for name in COLUMNS if f"message.{name}" in load("spark/log")},

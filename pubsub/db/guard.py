@@ -13,8 +13,7 @@ handler, it would leave some of them undone, or done twice. Two things see to th
   through Django's cursors; the rest is seen at the end.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
@@ -29,17 +28,13 @@ from .first_words import first_words
 _BEGINS_PLAINLY = ("SELECT", "INSERT", "UPDATE", "DELETE", "SAVEPOINT", "RELEASE", "WITH", "SET")
 
 
-@contextmanager
-def refusing_to_end(using: str) -> Iterator[None]:
+def refusing_to_end(using: str) -> AbstractContextManager[None]:
     """Meanwhile the open transaction cannot be ended: to try raises :class:`HandlerEndedTransaction`, and nothing is
     sent. Savepoints, and so ``transaction.atomic()``, are free; hooks for after the commit cannot harm one another."""
-    connection = connections[using]
+    connection: Any = connections[using]
     if refuses := getattr(connection, "refusing_to_end", None):
-        with refuses():
-            yield
-    else:
-        with connection.execute_wrapper(refuse_through_django):
-            yield
+        return refuses()  # type: ignore[no-any-return]
+    return connection.execute_wrapper(refuse_through_django)  # type: ignore[no-any-return]
 
 
 def refuse_if_it_ends(statement: Any, context: Any = None) -> None:

@@ -4,8 +4,8 @@
 not taken behind a transaction pooler, where no session belongs to one client.
 
 - :data:`LEADING`: the one process that numbers for all. The others try for it once per wait period.
-- :data:`WAITING`: the leader, while it waits for a hint. Publishers try for it, shared: where they get it, no hint is
-  needed. `publish_v1.sql` does the same.
+- :data:`WAITING`: the leader, while it waits for a hint. Publishers try for it, shared, behind their commit: where they
+  get it, no hint is needed. `publish_v1.sql` does the same.
 - :data:`FOLLOWING`: shared by all that listen for what has moved. The leader tries for it: where it gets it, there is
   no listener.
 - :func:`alive`: a worker, for as long as it is connected. A worker that wants its lease tries for it, shared.

@@ -7,7 +7,7 @@ behind a COMMIT. What is done is the same.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeGuard, TypeVar, overload
 
 import psycopg
 from django.db.backends import utils
@@ -16,8 +16,9 @@ from psycopg.pq import PipelineStatus
 from psycopg.rows import tuple_row
 
 from . import libpq
-from .backend.session import BeginningCursor, Session
-from .libpq import FailedBehindCommit, begin
+from .backend.cursors import BeginningCursor
+from .backend.session import Session, begin
+from .libpq import FailedBehindCommit
 
 __all__ = [
     "Answers",
@@ -26,6 +27,7 @@ __all__ = [
     "begin",
     "execute_together",
     "is_short_way_open",
+    "keeping",
     "rendered",
     "run",
     "send",
@@ -65,7 +67,7 @@ def execute_together(connection: Any, statements: Sequence[str], parameters: Map
     session = connection.connection
     with connection.wrap_database_errors:
         if _goes_short(session):
-            return libpq.execute(session, libpq.render(session, "; ".join(statements), parameters))
+            return session.send_together(statements, parameters)
         return _by_cursors(session, statements, parameters)
 
 
@@ -73,7 +75,10 @@ def rendered(connection: Any, statement: str, parameters: Mapping[str, Any]) -> 
     """A statement with its values in it, to be sent by :func:`send` as often as one likes."""
     _prepare(connection)
     with connection.wrap_database_errors:
-        return libpq.render(connection.connection, statement, parameters)
+        session = connection.connection
+        if isinstance(session, Session):
+            return session.render(statement, parameters)
+        return psycopg.ClientCursor(session).mogrify(statement, parameters).encode(libpq.encoding(session))
 
 
 def ask(connection: Any, statement: str, values: Sequence[str | int | None] = ()) -> bool:
@@ -90,8 +95,8 @@ def ask(connection: Any, statement: str, values: Sequence[str | int | None] = ()
         try:
             text = statement.encode()
             if values:
-                text %= b",".join(libpq.literals(session, values))
-            return libpq.execute(session, text).is_true
+                text %= b",".join(session.literals(values))
+            return bool(session.send(text).is_true)
         except psycopg.Error:
             with connection.wrap_database_errors:  # entering it costs as much as the rest, so only now
                 raise
@@ -126,19 +131,26 @@ def send(connection: Any, statement: bytes) -> Answers:
     _prepare(connection)
     with connection.wrap_database_errors:
         if _goes_short(connection.connection):
-            return libpq.execute(connection.connection, statement)
+            return connection.connection.send(statement)
         return _by_cursor(connection.connection, statement)
 
 
 def run(session: psycopg.Connection[Any], statements: Sequence[str]) -> Answers:
     """Sends statements in one round trip on a connection of psycopg's."""
     if _goes_short(session):
-        return libpq.execute(session, "; ".join(statements).encode(libpq.encoding(session)))
+        return session.send("; ".join(statements).encode(libpq.encoding(session)))
     return _by_cursors(session, statements, {})
 
 
-def _goes_short(session: psycopg.Connection[Any]) -> bool:
-    return isinstance(session, Session) and libpq.is_open()
+def keeping(connection: Any) -> Session | None:
+    """The session, if what the application wants may wait in it for the next message, and no tool has to see it."""
+    _prepare(connection)
+    session = connection.connection
+    return session if connection.in_atomic_block and is_short_way_open(connection) and session.may_keep else None
+
+
+def _goes_short(session: psycopg.Connection[Any]) -> TypeGuard[Session]:
+    return isinstance(session, Session) and session.goes_short
 
 
 def _prepare(connection: Any) -> None:

@@ -1,6 +1,8 @@
 """From Python to jsonb, or to an error that names the path."""
 
+import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -10,6 +12,7 @@ from pubsub.conf import conf
 from pubsub.errors import InvalidEvent
 from pubsub.suggest import shown
 
+_encode_text = json.JSONEncoder(ensure_ascii=False).encode
 _encode = DjangoJSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
 
 DEEPEST = 200
@@ -49,6 +52,21 @@ def to_json(field: str, value: Any) -> str:
             % {"path": field, "size": f"{len(text.encode()):,}", "limit": f"{limit:,}"}
         )
     return text
+
+
+def as_json(event_id: Any, row: Sequence[Any]) -> str:
+    """An event as `pubsub_publish_v1` takes it: its id, and the values of COLUMNS.
+
+    >>> text = as_json("e-1", (1, "order.created", "k", None, None, None, "[1]", "{}"))
+    >>> {name: value for name, value in json.loads(text).items() if value}
+    {'event_id': 'e-1', 'topic_id': 1, 'type': 'order.created', 'key': 'k', 'payload': [1]}
+    """
+    topic_id, *texts, payload, metadata = row
+    type, key, host_id, user_id, to_group = ("null" if text is None else _encode_text(text) for text in texts)
+    return (
+        f'{{"event_id":"{event_id}","topic_id":{topic_id},"type":{type},"key":{key},"host_id":{host_id},'
+        f'"user_id":{user_id},"to_group":{to_group},"payload":{payload},"metadata":{metadata}}}'
+    )
 
 
 def check_text(field: str, value: str) -> str:

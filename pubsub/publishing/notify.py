@@ -3,8 +3,9 @@
 A hint saves waiting and carries nothing: the sequencer also polls, so a lost one costs time and never an event. It is
 given after the commit, when the publisher holds no lock.
 
-The sequencer waits exactly while it holds an advisory lock; to ask is to try for that lock, shared. The question
-travels with the insert, so that under load, when the sequencer is busy, a hint costs nothing at all.
+The sequencer waits exactly while it holds an advisory lock; to ask is to try for that lock, shared. Where a session
+takes the events along with its COMMIT, it takes along the question, too, and the hint. Elsewhere the question travels
+with the insert, and a hook gives the hint, so that under load, when the sequencer is busy, it costs nothing.
 """
 
 import time
@@ -14,7 +15,7 @@ from weakref import WeakKeyDictionary
 from django.db import connections
 
 from pubsub.db.locks import WAITING
-from pubsub.db.pipeline import ask
+from pubsub.db.pipeline import ask, keeping
 from pubsub.db.transactions import in_atomic_block
 
 HINT_CHANNEL = "event_channel"
@@ -24,6 +25,9 @@ HINT_CHANNEL = "event_channel"
 _NOTIFY = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{HINT_CHANNEL}', '')"
 _ASK_AND_NOTIFY = f"{_NOTIFY} WHERE NOT pg_try_advisory_xact_lock_shared({WAITING})"
 
+HINT = _ASK_AND_NOTIFY.encode()
+"""The statement that gives it, for a session that sends it with the COMMIT."""
+
 ANSWER_HOLDS_S = 0.02
 """Seconds for which the answer that came with an insert is good enough. A sequencer that begins to wait in between
 looks again after a few milliseconds, then ever more slowly; a longer transaction asks again after its commit.
@@ -31,7 +35,8 @@ looks again after a few milliseconds, then ever more slowly; a longer transactio
 
 
 class Hint:
-    """The one hint of a transaction, however many events it publishes. Once given it is empty."""
+    """The one hint of a transaction, however many events it publishes, where no session takes it along. Once given it
+    is empty."""
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
@@ -45,8 +50,6 @@ class Hint:
     def give(self) -> None:
         sequencer_waits, asked_at = self.sequencer_waits, self.asked_at
         connection = connections[self.alias]
-        if (remembered := getattr(connection, "of_transaction", None)) is not None:
-            remembered.pop(Hint, None)
         self._empty()
         if sequencer_waits:
             statement = _NOTIFY
@@ -62,35 +65,22 @@ class Hint:
         self.asked_at = float("inf")
 
 
+_hints: WeakKeyDictionary[Any, Hint] = WeakKeyDictionary()
+"""Of connections, for one transaction and the next."""
+
+
 def after_commit(connection: Any, sequencer_waits: bool | None = None) -> None:
     """Wakes the sequencer after the commit, if it waits. None: it has not been asked whether it does."""
+    if session := keeping(connection):
+        session.behind_commit = HINT
+        return
     if in_atomic_block(connection):
-        hint, needs_hook = _hint_of(connection)
+        hint = _hints.setdefault(connection, Hint(connection.alias))
     elif sequencer_waits is not False and connection.get_autocommit():
         # It has committed. (Manual transaction management has no commit hooks: there, polling finds the event.)
-        hint, needs_hook = Hint(connection.alias), True
+        hint = Hint(connection.alias)
     else:
         return
     hint.add(sequencer_waits)
-    if needs_hook:
-        connection.on_commit(hint.give, robust=True)
-
-
-_hints: WeakKeyDictionary[Any, Hint] = WeakKeyDictionary()
-"""Of connections on Django's engine."""
-
-
-def _hint_of(connection: Any) -> tuple[Hint, bool]:
-    """The hint of the open transaction, and whether it needs a hook that gives it.
-
-    On `pubsub.db.backend` it is forgotten when its hook is. Django's engine does not say when that is: there the hint
-    is the connection's, of one transaction and the next, and needs a hook with every event.
-    """
-    remembered = getattr(connection, "of_transaction", None)
-    if remembered is None:
-        return _hints.setdefault(connection, Hint(connection.alias)), True
-    hint = remembered.get(Hint)
-    if hint is not None:
-        return hint, False
-    hint = remembered[Hint] = Hint(connection.alias)
-    return hint, True
+    # Django does not say when a transaction, or a savepoint in it, is undone: each event needs a hook of its own.
+    connection.on_commit(hint.give, robust=True)

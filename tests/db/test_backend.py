@@ -17,7 +17,8 @@ from psycopg.pq import TransactionStatus
 
 from pubsub import publish
 from pubsub.db import libpq
-from pubsub.db.backend.session import BeginningCursor, ServerBindingCursor, Session
+from pubsub.db.backend.cursors import BeginningCursor, ServerBindingCursor
+from pubsub.db.backend.session import Session
 from pubsub.db.guard import refusing_to_end
 from pubsub.db.pipeline import execute_together, is_short_way_open
 from pubsub.errors import HandlerEndedTransaction
@@ -323,22 +324,6 @@ def test_a_tool_that_traces_connections_sees_them(monkeypatch: pytest.MonkeyPatc
     assert OutboxMessage.objects.count() == 1
 
 
-def test_remembered_state_ends_with_the_transaction(connection: Any) -> None:
-    notes = connection.of_transaction
-    with transaction.atomic():
-        notes["a"] = 1
-        with transaction.atomic():
-            notes["b"] = 1
-        assert set(notes) == {"a", "b"}
-        with pytest.raises(ZeroDivisionError), transaction.atomic():
-            raise ZeroDivisionError
-        assert notes == {}
-    with pytest.raises(ZeroDivisionError), transaction.atomic():
-        notes["d"] = 1
-        raise ZeroDivisionError
-    assert notes == {}
-
-
 # What is private in psycopg and Django
 
 
@@ -351,7 +336,7 @@ def test_psycopg_has_what_the_short_way_needs(connection: Any) -> None:
 def test_without_it_a_warning_says_so_and_public_interfaces_are_used(
     missing: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(libpq, "_works", None)
+    monkeypatch.setattr(libpq, "works", None)
     monkeypatch.setattr(libpq, missing, object())
     for n in range(2):
         with connected_with() as connection, transaction.atomic():

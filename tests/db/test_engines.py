@@ -8,8 +8,8 @@ from django.db import connection, connections, transaction
 
 from pubsub import publish, publish_many
 from pubsub.db.backend.base import DatabaseWrapper
+from pubsub.db.backend.session import Session
 from pubsub.db.guard import refusing_to_end
-from pubsub.db.libpq import execute
 from pubsub.db.locks import WAITING
 from pubsub.db.pipeline import FailedBehindCommit, begin, execute_together, is_short_way_open, rendered, send
 from pubsub.db.transactions import begun_by_first_statement, make_hooks_robust
@@ -33,11 +33,13 @@ def test_the_engine_is_the_one_that_was_asked_for(engine: str) -> None:
 def test_django_s_engine_never_goes_the_short_way(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bytes] = []
 
-    def noted(given: Any, text: bytes) -> Any:
-        taken.append(text)
-        return execute(given, text)
+    send = Session.send
 
-    monkeypatch.setattr("pubsub.db.libpq.execute", noted)
+    def noted(given: Session, text: bytes) -> Any:
+        taken.append(text)
+        return send(given, text)
+
+    monkeypatch.setattr(Session, "send", noted)
     test_publishing()
     test_consuming("transactional")
     assert bool(taken) == (engine == OURS)
@@ -113,11 +115,11 @@ def test_hints(session: Any) -> None:
     assert list(session.notifies(timeout=0.2)) == []
 
 
-def test_a_hint_is_one_hook_where_the_engine_knows_savepoints(engine: str) -> None:
+def test_a_hint_is_no_hook_where_it_travels_with_the_commit(engine: str) -> None:
     with transaction.atomic():
         for n in range(3):
             publish("default", n)
-        assert (len(connections["default"].run_on_commit) == 1) == (engine == OURS)
+        assert bool(connections["default"].run_on_commit) == (engine != OURS)
 
 
 def test_statements_that_travel_together() -> None:
@@ -166,6 +168,7 @@ def test_hooks_of_handlers_do_not_harm_one_another(is_guarded: bool, caplog: pyt
 
 def test_with_the_short_way_off_nothing_uses_it(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.PUBSUB = {**settings.PUBSUB, "short_way": False}
-    monkeypatch.setattr("pubsub.db.libpq.execute", None)
+    monkeypatch.setattr(Session, "send", None)
+    monkeypatch.setattr(Session, "keep", None)
     test_publishing()
     test_consuming("transactional")

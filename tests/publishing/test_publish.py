@@ -25,7 +25,6 @@ import pubsub
 from pubsub import publish, publish_many, publish_on_commit
 from pubsub.errors import InvalidEvent, NotInTransaction, UnknownTopic, WrongDatabase
 from pubsub.models import DelayedMessage, OutboxMessage, Topic
-from pubsub.publishing import publish as publishing
 from tests.audit import journal
 from tests.sessions import Running
 
@@ -419,8 +418,9 @@ def test_publish_many_takes_a_generator_that_uses_the_connection_itself() -> Non
 
 
 def test_publish_many_holds_a_few_events_in_memory_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "COPIED_EVENTS", 3)
-    monkeypatch.setattr(publishing, "COPIED_CHARACTERS", 50)
+    monkeypatch.setattr("pubsub.publishing.write.FEW_EVENTS", 3)
+    monkeypatch.setattr("pubsub.publishing.write.COPIED_EVENTS", 3)
+    monkeypatch.setattr("pubsub.publishing.write.COPIED_CHARACTERS", 50)
     written = []
 
     def events() -> Iterator[dict[str, Any]]:
@@ -485,7 +485,7 @@ def test_deep_nesting_is_refused_when_it_is_published() -> None:
 
 
 def test_publish_on_commit_raises_nothing_after_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pubsub.publishing.publish._write", lambda *arguments: 1 / 0)
+    monkeypatch.setattr("pubsub.publishing.write.write", lambda *arguments: 1 / 0)
     with transaction.atomic():
         publish_on_commit("default", 1)
         Topic.objects.create(name="stays")

@@ -278,10 +278,22 @@ def test_a_hint_for_an_event_outside_a_transaction(session: Session, other: Sess
     assert notifications(other, session) == [""]
 
 
-def test_a_hint_that_cannot_be_sent_fails_no_publisher(
-    session: Session, other: Session, caplog: pytest.LogCaptureFixture
+def test_a_hint_that_fails_behind_the_commit_fails_no_publisher(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What was to be committed is: who publishes must not take it for lost."""
+    monkeypatch.setattr("pubsub.publishing.publish.HINT", b"SELECT 1 / 0")
+    with transaction.atomic():
+        publish("default", {"n": 1})
+    connection.close()
+    assert OutboxMessage.objects.count() == 1
+    assert "could not be notified" in caplog.text
+
+
+def test_a_hint_by_a_hook_that_cannot_be_sent_fails_no_publisher(
+    session: Session, other: Session, caplog: pytest.LogCaptureFixture, settings: Any
+) -> None:
+    settings.PUBSUB = {**settings.PUBSUB, "short_way": False}
     other.execute(f"SELECT pg_advisory_lock({locks.WAITING})")
     with transaction.atomic():
         pid = connection.connection.info.backend_pid

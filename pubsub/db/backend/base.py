@@ -1,7 +1,7 @@
 """The engine: ``ENGINE = "pubsub.db.backend"`` in DATABASES, in the place of ``django.db.backends.postgresql``.
 
 It stores and asks as Django's does. What it adds is about transactions: they begin with their first statement, a
-handler cannot end the one it is called in, and what is remembered for a transaction goes with it. With Django's engine
+handler cannot end the one it is called in, and what is published travels with the COMMIT. With Django's engine
 all of the app works, too, by public interfaces and somewhat slower.
 
 docs/backend.md lists what is private in Django or psycopg and used here, and what becomes of it if that changes.
@@ -18,7 +18,8 @@ from django.db.backends.postgresql import base, operations
 
 from pubsub.db.guard import refusal, refuse_through_django
 
-from .session import BeginningCursor, RefusingSession, ServerBindingCursor, Session
+from .cursors import BeginningCursor, ServerBindingCursor
+from .session import RefusingSession, Session
 
 
 class _Driver(ModuleType):
@@ -53,9 +54,6 @@ class DatabaseWrapper(base.DatabaseWrapper):
             pool = {"connection_class": Session, **(pool if isinstance(pool, dict) else {})}
             settings_dict = {**settings_dict, "OPTIONS": {**options, "pool": pool}}
         super().__init__(settings_dict, alias)
-        self.of_transaction: dict[Any, Any] = {}
-        """What is remembered for the open transaction: forgotten when it, or a savepoint in it, is undone. After a
-        commit it is for the hook that was registered for it to forget it."""
 
     def get_connection_params(self) -> dict[str, Any]:
         parameters: dict[str, Any] = super().get_connection_params()
@@ -80,23 +78,16 @@ class DatabaseWrapper(base.DatabaseWrapper):
         finally:
             self.__class__, session.__class__ = ours, sessions
 
-    def connect(self) -> None:
-        self.of_transaction.clear()
-        super().connect()
-
-    def rollback(self) -> None:
-        self.of_transaction.clear()
-        super().rollback()
-
     def close(self) -> None:
-        self.of_transaction.clear()
         session: Any = self.connection
         if isinstance(session, Session):
             session.__class__ = Session  # never a refusing one: a pool rolls back what it gets
+            session.forget()
         super().close()
 
     def savepoint_rollback(self, sid: str) -> None:
-        self.of_transaction.clear()
+        if isinstance(self.connection, Session):
+            self.connection.unsent = None  # all that waits came behind the savepoint, which was a statement itself
         super().savepoint_rollback(sid)
 
 
