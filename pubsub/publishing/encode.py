@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
@@ -13,7 +13,19 @@ from pubsub.errors import InvalidEvent
 from pubsub.suggest import shown
 
 _encode_text = json.JSONEncoder(ensure_ascii=False).encode
-_encode = DjangoJSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
+_encoder = DjangoJSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+def _make_encode() -> Callable[[Any], str]:
+    """What `_encoder.encode` does. That prepares itself for each value anew, which takes as long as a small value."""
+    make_pieces: Any = getattr(json.encoder, "c_make_encoder", None)
+    if make_pieces is None:  # Python has no such thing in public
+        return _encoder.encode
+    # Without markers it is the depth that ends a value which contains itself. Threads would have shared them.
+    pieces = make_pieces(None, _encoder.default, json.encoder.encode_basestring, None, ":", ",", False, False, False)
+    return lambda value: "".join(pieces(value, 0))
+
+
+_encode = _make_encode()
 
 DEEPEST = 200
 """How deep lists and objects may be nested. Python and PostgreSQL read about a thousand levels."""
