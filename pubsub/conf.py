@@ -77,6 +77,10 @@ class Settings:
     transient_s: int = 300
     """Seconds that those attempts may take altogether, from the second one on."""
 
+    logged_failures_per_minute: int = 10
+    """Failures of one kind (group, handler, exception class, retried or not) that a process logs with their
+    tracebacks within a minute; the others are counted, and their number is logged."""
+
     max_streams: int = 500
     """Streams of server-sent events that one process serves at a time; more are refused."""
 
