@@ -97,6 +97,7 @@ PUBSUB_TYPES: dict[str, Callable[[str], Any]] = {
     "dedup_window_s": int,
     "lease_s": int,
     "audit_log_retention_s": int,
+    "logged_failures_per_minute": int,
     "longest_pause_ms": int,
     "max_partitions": int,
     "max_payload_bytes": int,

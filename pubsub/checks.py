@@ -35,20 +35,21 @@ _POOLER_HINT = (
 
 def check_settings(**kwargs: Any) -> list[CheckMessage]:
     given = getattr(settings, "PUBSUB", {})
-    if not isinstance(given, dict):
+    if not isinstance(given, Mapping):
         return [Error(f"PUBSUB must be a dict, not {type(given).__name__}.", id="pubsub.E001")]
     found: list[CheckMessage] = []
     found += _former_names("PUBSUB", given)
-    for name in sorted(set(given) - KNOWN - RENAMED.keys(), key=str):
+    unknown = set(given) - KNOWN - RENAMED.keys()
+    for name in sorted(name if isinstance(name, str) else suggest.shown(name) for name in unknown):
         found.append(
             Warning(f'PUBSUB has no setting "{name}".', hint=suggest.hint(name, sorted(KNOWN)), id="pubsub.W001")
         )
     try:
-        if conf().redact:
-            import_string(conf().redact)
+        if conf().redact and not callable(import_string(conf().redact)):
+            raise ImportError(f"{conf().redact} is something else")
     except InvalidSetting as error:
         found += [Error(fault, id="pubsub.E002") for fault in error.args]
-    except ImportError as error:
+    except (ImportError, TypeError, ValueError) as error:  # the last two, where it is no dotted name at all
         found.append(Error(f'PUBSUB["redact"] must name a function: {error}.', id="pubsub.E004"))
     if given.get("tracing") is True:
         try:
@@ -69,7 +70,7 @@ def _former_names(where: str, given: Mapping[str, Any]) -> list[CheckMessage]:
     ]
     topics = given.get("topics")
     for name, options in topics.items() if isinstance(topics, Mapping) else ():
-        if isinstance(options, Mapping):
+        if isinstance(name, str) and isinstance(options, Mapping):
             found += _former_names(f'PUBSUB["topics"]["{name}"]', options)
     return found
 

@@ -7,7 +7,7 @@
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -15,6 +15,7 @@ from django.conf import settings
 from django.core.signals import setting_changed
 
 from .errors import InvalidSetting, InvalidTopic
+from .suggest import shown
 from .topic_options import RENAMED, check_partitions, checked, with_new_names
 
 
@@ -77,6 +78,10 @@ class Settings:
     transient_s: int = 300
     """Seconds that those attempts may take altogether, from the second one on."""
 
+    logged_failures_per_minute: int = 10
+    """Failures of one kind (group, handler, exception class, retried or not) that a process logs with their
+    tracebacks within a minute; the others are counted, and their number is logged."""
+
     max_streams: int = 500
     """Streams of server-sent events that one process serves at a time; more are refused."""
 
@@ -119,7 +124,7 @@ class Settings:
                 f"{self.partitions!r}."
             )
         topics = {}
-        for name, options in self.topics.items() if _is_mapping_of_mappings(self.topics) else ():
+        for name, options in self.topics.items() if _declares_topics(self.topics) else ():
             try:
                 topics[name] = checked(name, with_new_names(name, options))
                 if not faults:
@@ -136,30 +141,41 @@ class Settings:
             if name == "dead_after_silence_s" and value is None:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                yield f'PUBSUB["{name}"] must be a whole number of at least {least}, not {value!r}.'
+                yield f'PUBSUB["{name}"] must be a whole number of at least {least}, not {shown(value)}.'
             elif value > most:
-                yield f'PUBSUB["{name}"] must be a whole number of at most {most}, not {value!r}.'
+                yield f'PUBSUB["{name}"] must be a whole number of at most {most}, not {shown(value)}.'
         for name in ("tracing", "short_way"):
             if not isinstance(getattr(self, name), bool):
-                yield f'PUBSUB["{name}"] must be True or False, not {getattr(self, name)!r}.'
-        if not _is_mapping_of_mappings(self.topics):
+                yield f'PUBSUB["{name}"] must be True or False, not {shown(getattr(self, name))}.'
+        for name in ("redact", "spark_master", "spark_memory"):
+            if not isinstance(getattr(self, name), str):
+                yield f'PUBSUB["{name}"] must be a text, not {shown(getattr(self, name))}.'
+        if not isinstance(self.spark_conf, Mapping):
+            yield (
+                'PUBSUB["spark_conf"] must be a dict such as {"spark.executor.memory": "4g"}, not '
+                f"{shown(self.spark_conf)}."
+            )
+        if not _declares_topics(self.topics):
             yield (
                 f'PUBSUB["topics"] must be a dict such as {{"orders.events": {{"partitions": 8}}}}, not '
-                f"{self.topics!r}."
+                f"{shown(self.topics)}."
             )
         if self.unknown_topic not in ("refuse", "create"):
-            yield f'PUBSUB["unknown_topic"] must be "refuse" or "create", not {self.unknown_topic!r}.'
+            yield f'PUBSUB["unknown_topic"] must be "refuse" or "create", not {shown(self.unknown_topic)}.'
         paths = self.redact_paths
         if (
             isinstance(paths, str)
-            or not isinstance(paths, Iterable)
+            or not isinstance(paths, Collection)  # what can be gone through once would hide nothing the second time
             or not all(isinstance(path, str) and all(path.split(".")) for path in paths)
         ):
-            yield f'PUBSUB["redact_paths"] must be a list of paths such as "customer.email", not {paths!r}.'
+            yield f'PUBSUB["redact_paths"] must be a list of paths such as "customer.email", not {shown(paths)}.'
 
 
-def _is_mapping_of_mappings(given: Any) -> bool:
-    return isinstance(given, Mapping) and all(isinstance(options, Mapping) for options in given.values())
+def _declares_topics(given: Any) -> bool:
+    """Names, and the options of each."""
+    return isinstance(given, Mapping) and all(
+        isinstance(name, str) and isinstance(options, Mapping) for name, options in given.items()
+    )
 
 
 WHOLE_NUMBERS = [option.name for option in fields(Settings) if option.type in (int, int | None)]

@@ -78,6 +78,20 @@ class Publishing:
     """How many events were published, when they are."""
 
 
+class Call(tuple[Event, ...]):
+    """A call of a handler, as the hooks around it see it: its events; one, or all of them if it takes a batch."""
+
+    repeats = False
+    """Whether this attempt has been seen already: what it had done was undone because another event has failed."""
+    may_be_abandoned = False
+    """Whether it is made once more if it fails, and only then counts as an attempt."""
+
+
+class Abandoned(Exception):
+    """What the hooks around a call see in place of the handler's exception, which is its cause, where the events are
+    going to be handled once more, one publisher's transaction at a time: that call is the attempt."""
+
+
 S = TypeVar("S")
 Factory = Callable[[S], AbstractContextManager[Any, Any]]
 
@@ -105,21 +119,28 @@ class Hook(Generic[S]):
         self.observers = tuple(present for present in self.observers if present != factory)
 
 
-around_handler: Hook[Sequence[Event]] = Hook()
+around_handler: Hook[Call] = Hook()
 """Entered around each call of a handler, with the events of this call: one, or all of them if it takes a batch. If the
-handler raises, the context manager sees the exception, but cannot swallow it."""
+handler raises, the context manager sees the exception, but cannot swallow it.
+
+A batch is tried as a whole, and once more if that fails: a call that `repeats`, or ends by `Abandoned`, counts for no
+attempt. Without those, each attempt is seen once."""
 
 around_publishing: Hook[Publishing] = Hook()
 """Entered around each call of publish() or publish_many()."""
 
 
-def around(*events: Event) -> AbstractContextManager[Any, None]:
+def around(*events: Event, repeats: bool = False, may_be_abandoned: bool = False) -> AbstractContextManager[Any, None]:
     """What a consumer wraps round each call of a handler.
 
     >>> with around():
     ...     pass
     """
-    return around_handler(events)
+    if not around_handler:
+        return _UNOBSERVED
+    call = Call(events)
+    call.repeats, call.may_be_abandoned = repeats, may_be_abandoned
+    return around_handler(call)
 
 
 _UNOBSERVED: AbstractContextManager[Any, None] = nullcontext()
@@ -146,9 +167,13 @@ class _Observed(AbstractContextManager[None, None], Generic[S]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        seen = error
+        if error is not None and isinstance(self._subject, Call) and self._subject.may_be_abandoned:
+            seen = Abandoned("The batch is undone, and each of its transactions is handled once more.")
+            seen.__cause__ = error
         for manager in reversed(self._entered):
             try:
-                manager.__exit__(kind, error, trace)
+                manager.__exit__(kind if seen is error else Abandoned, seen, trace)
             except Exception as raised:
-                if raised is not error:
+                if raised is not seen:
                     logger.exception("an observer failed: %r", manager)

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from .errors import InvalidTopic
-from .suggest import hint
+from .suggest import hint, shown
 
 NO_TIME = dt.timedelta(0)
 
@@ -164,7 +164,7 @@ def checked(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
                 options[option] = TEXTS[option](value)
         if not can_work(options[option]):
             raise InvalidTopic(
-                _('%(option)s of topic "%(topic)s" must be %(expected)s, not %(value)r.')
-                % {"option": option, "topic": name, "expected": expected, "value": value}
+                _('%(option)s of topic "%(topic)s" must be %(expected)s, not %(value)s.')
+                % {"option": option, "topic": name, "expected": expected, "value": shown(value)}
             )
     return options

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from project.embedded_postgres import using_server
+from pubsub.dead_letters.log_limit import LogLimit
 from pubsub.spark.session import build_session
 from tests.consuming.helpers import drop_effects_table, make_effects_table, topic_of
 from tests.sessions import Session, connect
@@ -79,6 +80,15 @@ def clear_by_deleting() -> Iterator[None]:
 def status_is_never_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test has seen is not what the next one looks at."""
     monkeypatch.setattr("pubsub.monitoring.recent.FOR_S", 0)
+
+
+@pytest.fixture(autouse=True)
+def failures_are_counted_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What one test has logged leaves the next one's log as it is."""
+    limit = LogLimit()
+    monkeypatch.setattr("pubsub.dead_letters.report.limit", limit)
+    yield
+    limit.close()
 
 
 @pytest.fixture

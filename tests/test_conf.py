@@ -50,6 +50,34 @@ def test_a_bad_value_is_echoed(name: str, value: object) -> None:
         assert [found.id for found in check_settings()] == ["pubsub.E002"]
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"batch_size": 10**5000}, "not a value of type int"),
+        ({"redact": 5}, 'PUBSUB["redact"] must be a text, not 5'),
+        ({"spark_conf": ["x"]}, 'PUBSUB["spark_conf"] must be a dict'),
+        ({"redact_paths": iter(["customer.email"])}, 'PUBSUB["redact_paths"] must be a list of paths'),
+        ({"topics": {5: {}}}, 'PUBSUB["topics"] must be a dict such as'),
+        ({"topics": {"orders": {"partitions": 10**5000}}}, "not a value of type int"),
+    ],
+)
+def test_a_value_of_any_type_is_refused_in_words(given: dict[str, object], message: str) -> None:
+    with override_settings(PUBSUB=given):
+        (found,) = check_settings()
+        assert (found.id, message in found.msg) == ("pubsub.E002", True), found.msg
+
+
+@pytest.mark.parametrize("name", ["nowhere", "no.where", ".", "../x", "os.path"])
+def test_what_redacts_must_be_a_function(name: str) -> None:
+    with override_settings(PUBSUB={"redact": name}):
+        assert [found.id for found in check_settings()] == ["pubsub.E004"]
+
+
+def test_a_name_of_any_type_is_reported() -> None:
+    with override_settings(PUBSUB={10**5000: 1, 7: 2, "x": 3}):
+        assert [found.id for found in check_settings()] == ["pubsub.W001"] * 3
+
+
 def test_more_partitions_than_allowed_are_a_bad_value() -> None:
     for given in ({"topics": {"orders": {"partitions": 5000}}}, {"partitions": 30, "max_partitions": 20}):
         with override_settings(PUBSUB=given), pytest.raises(InvalidSetting, match="at most"):

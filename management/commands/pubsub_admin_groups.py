@@ -9,6 +9,7 @@ from django.db import router, transaction
 
 from pubsub.admin.groups import make_groups
 from pubsub.errors import PubSubError
+from pubsub.management.databases import check_alias
 
 
 class Command(BaseCommand):
@@ -22,6 +23,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         using = options["database"] or router.db_for_write(Group)
+        check_alias(using)
         try:
             with transaction.atomic(using=using):
                 made = make_groups(using)

@@ -125,7 +125,7 @@ class DeadLetterAdmin(KeysetPages, admin.ModelAdmin):  # type: ignore[type-arg]
         return (LetterFilter(search=term).among(queryset) if term else queryset), False
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> DeadLetter | None:
-        letter: DeadLetter | None = super().get_object(request, object_id, from_field)
+        letter: DeadLetter | None = super().get_object(request, object_id, from_field or None)
         if letter is not None:
             may_see = self.has_view_payload_permission(request, letter)
             letter.page = LetterPage(letter, may_see, self.get_queryset(request))  # type: ignore[attr-defined]

@@ -19,6 +19,10 @@ class OwnPages(admin.ModelAdmin):  # type: ignore[type-arg]
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return CheckedChangeList
 
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """An address may name a field to look for, and Django takes an empty name for one."""
+        return super().get_object(request, object_id, from_field or None)
+
     def page(self, request: HttpRequest, template: str, title: str | Promise, **context: Any) -> TemplateResponse:
         """A whole page in the admin's frame; `crumbs` are addresses and names on the way to it."""
         request.current_app = self.admin_site.name

@@ -16,7 +16,7 @@ from pubsub.dead_letters.set_aside import has_open, set_aside
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
-from .call import handle
+from .call import Seen, handle
 from .crashes import died, most_attempts
 from .entries import Batch, EntryReader, PublishedTogether
 from .failing import forget_failures
@@ -61,17 +61,17 @@ class AtLeastOnce(Leased):
         entries = lease.all_entries()
         if lease.attempt > most_attempts(task):
             return self._set_poisoned_aside(lease, entries)
-        has_failed = lease.failing is not None and lease.failing.is_ahead
+        has_failed, seen = lease.failing is not None and lease.failing.is_ahead, Seen()
         if task.declared.batch and not lease.taken_over and not has_failed:
-            batch = Batch(entries, size)
-            error = self.failure_of(lease, lambda: handle(task, batch, at_once=size, attempt=lease.attempt))
+            batch, tried = Batch(entries, size), Seen(may_be_abandoned=True)
+            error = self.failure_of(lease, lambda: handle(task, batch, at_once=size, attempt=lease.attempt, seen=tried))
             if error is None:
                 lease.last, lease.unacknowledged = batch.last, batch.passed
                 self.conclude(lease)
                 return Outcome(passed=batch.passed, last=batch.last)
             logger.debug("a batch of %s failed (%s); trying its transactions one by one", task, type(error).__name__)
-            entries = lease.all_entries()
-        return self.handle_one_by_one(lease, entries, size)
+            entries, seen.to_offset = lease.all_entries(), tried.to_offset
+        return self.handle_one_by_one(lease, entries, size, seen)
 
     def is_failure(self, error: BaseException, task: PartitionTask) -> bool:
         return is_the_handlers(error, task.using)
@@ -80,9 +80,10 @@ class AtLeastOnce(Leased):
         """In the transaction that passes it, with what was handled before it, if the lease still holds."""
         task = lease.task
         with transaction.atomic(using=task.using), connections[task.using].cursor() as db:
+            at = together.reached(task)
             first, last = together.ends
             forget_failures(db, task, first, lease.failing)
-            done = set_aside(task, first, last, error, attempts=lease.attempt)
+            done = set_aside(task, first, last, error, attempts=lease.attempt, at=at)
             blocked.update(done.keys)
             lease.move(db, last, lease.unacknowledged + together.count, keep=True)
         return done.count

@@ -67,8 +67,9 @@ class AtMostOnce(Leased):
     def set_aside(self, lease: HeldLease, together: PublishedTogether, error: BaseException, blocked: set[str]) -> int:
         task = lease.task
         with transaction.atomic(using=task.using), connections[task.using].cursor() as db:
+            at = together.reached(task)
             first, last = together.ends
-            done = set_aside(task, first, last, error, attempts=lease.attempt)
+            done = set_aside(task, first, last, error, attempts=lease.attempt, at=at)
             blocked.update(done.keys)
             if task.stops:
                 # The cursor has moved already: it goes back to what has not been begun.
@@ -92,16 +93,7 @@ class AtMostOnce(Leased):
         """All that was in hand, after one call with all of it."""
         task, first, last = lease.task, lease.entries[0], lease.entries[-1]
         with transaction.atomic(using=task.using):
-            done = set_range_aside(task, first.position, last.position, error, attempts=lease.attempt)
-        logger.error(
-            "%s: %s failed from offset %d to %d (%s); they are moved to the dead letters",
-            task,
-            task.declared.handler_name,
-            first.offset,
-            last.offset,
-            type(error).__name__,
-            extra={**task.facts, "offset": first.offset, "exception_class": type(error).__qualname__},
-        )
+            done = set_aside(task, first, last, error, attempts=lease.attempt)
         lease.last = last
         self.conclude(lease)
         return Outcome(passed=len(lease.entries), failed=done.count, last=last)
@@ -113,5 +105,13 @@ def _set_left_aside(db: Any, task: PartitionTask, lease: OtherLease) -> None:
     first, last = db.fetchone()
     if first is not None:
         error = WorkerDied("The worker died, or was killed, while it had this event in hand. It may have been handled.")
-        set_range_aside(task, first, last, error, attempts=1)
+        done = set_range_aside(task, first, last, error, attempts=1)
+        logger.error(
+            "%s: a worker died with offsets %d to %d in hand, which may have been handled: %d dead letters",
+            task,
+            lease.first_offset,
+            lease.last_offset,
+            done.count,
+            extra=task.facts,
+        )
     forget_lease(db, task)

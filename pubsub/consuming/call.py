@@ -3,7 +3,9 @@
 import inspect
 import itertools
 import os
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -15,15 +17,36 @@ from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.task import PartitionTask
 
 
-def handle(task: PartitionTask, entries: Iterable[Entry], *, at_once: int, attempt: int = 1) -> None:
+@dataclass(kw_only=True)
+class Seen:
+    """Which attempts observers have seen, while events may have to be handled once more in the same attempt."""
+
+    to_offset: int = 0
+    may_be_abandoned: bool = False
+    """Whether a call that fails does not count, as all events are handled once more."""
+
+    @contextmanager
+    def around(self, *events: Event) -> Iterator[None]:
+        last = events[-1].offset
+        with around(*events, repeats=last <= self.to_offset, may_be_abandoned=self.may_be_abandoned):
+            if not self.may_be_abandoned:
+                self.to_offset = max(self.to_offset, last)
+            yield
+        self.to_offset = max(self.to_offset, last)
+
+
+def handle(
+    task: PartitionTask, entries: Iterable[Entry], *, at_once: int, attempt: int = 1, seen: Seen | None = None
+) -> None:
     """Hands the group's own of these entries to the handler, in order; in lists of `at_once`, if it takes lists."""
+    seen = seen or Seen()
     declared = task.declared
     events = events_of(entries, declared.topic, task.partition_id, declared.group, attempt)
     worker = os.getpid()
     try:
         if declared.batch:
             while several := list(itertools.islice(events, at_once)):
-                call(declared, several)
+                call(declared, several, seen)
                 if os.getpid() != worker:
                     return
             return
@@ -31,7 +54,7 @@ def handle(task: PartitionTask, entries: Iterable[Entry], *, at_once: int, attem
         is_observed = around_handler.observers
         for event in events:
             if is_observed:
-                with around(event):
+                with seen.around(event):
                     _finish(declared, handler(event))
             elif (result := handler(event)) is not None:
                 _finish(declared, result)
@@ -42,10 +65,10 @@ def handle(task: PartitionTask, entries: Iterable[Entry], *, at_once: int, attem
             _end_child()
 
 
-def call(declared: Declaration, events: Sequence[Event]) -> None:
+def call(declared: Declaration, events: Sequence[Event], seen: Seen | None = None) -> None:
     """One call, with one event, or with all of them where the handler takes lists."""
     handler = async_to_sync(declared.handler) if declared.is_asynchronous else declared.handler
-    with around(*events):
+    with (seen or Seen()).around(*events):
         _finish(declared, handler(events if declared.batch else events[0]))
 
 

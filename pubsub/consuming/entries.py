@@ -268,6 +268,10 @@ class PublishedTogether:
         """What was given last, if anything was."""
         return Given(self.first, self.last) if self.first and self.last else None
 
+    def reached(self, task: PartitionTask) -> Entry | None:
+        """What the handler was given last, if it is known. A list that it was given begins with the first one."""
+        return self.first if task.declared.batch else self.last
+
     @property
     def ends(self) -> tuple[Entry, Entry]:
         """The first and the last one; of a transaction there is always one."""

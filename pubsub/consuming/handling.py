@@ -6,6 +6,7 @@ Each says whose fault a failure is: the handler's, or the database's, which may 
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from django.db import connections, transaction
@@ -19,7 +20,7 @@ from pubsub.errors import HandlerEndedTransaction
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
-from .call import handle
+from .call import Seen, handle
 from .entries import Batch, Given, PublishedTogether
 from .failing import Doomed, Failing, Interrupted, bear, forget_failures
 from .mode import Outcome, go_through
@@ -50,13 +51,14 @@ class AllAtOnce:
     task: PartitionTask
     at_once: int
     began: float = field(default_factory=time.monotonic)
+    seen: Seen = field(default_factory=partial(Seen, may_be_abandoned=True))
 
     def __call__(self, batch: Batch) -> Outcome:
         task = self.task
         try:
             # What waits is known for sure only now that the cursor is locked.
             entries = unblocked(batch, set()) if task.parks_keys else batch.entries
-            handle(task, entries, at_once=self.at_once)
+            handle(task, entries, at_once=self.at_once, seen=self.seen)
         except BaseException as error:
             check_still_in_transaction(task.using, because=error)
             raise
@@ -85,6 +87,7 @@ class OneByOne:
     """At what the database has failed before."""
     began: float = field(default_factory=time.monotonic)
     """When the transaction in hand was begun."""
+    seen: Seen = field(default_factory=Seen)
 
     def __call__(self, batch: Batch) -> Outcome:
         blocked: set[str] = set()
@@ -108,7 +111,7 @@ class OneByOne:
                 entries = unblocked(together, blocked) if task.parks_keys else together
                 if self.poisoned and any(entry.is_mine for entry in entries):
                     raise self.poisoned
-                handle_in_savepoint(task, entries, self.at_once, self.attempt)
+                handle_in_savepoint(task, entries, self.at_once, self.attempt, self.seen)
         except BaseException as error:
             if together.transaction_id not in self.doomed and not is_the_handlers(error, task.using):
                 if together.given is None:
@@ -117,7 +120,8 @@ class OneByOne:
             if cannot_continue(connection):
                 self.doomed[together.transaction_id] = error
                 raise Spoiled from error
-            done = set_aside(task, *together.ends, error, attempts=self.attempt)
+            at = together.reached(task)
+            done = set_aside(task, *together.ends, error, attempts=self.attempt, at=at)
             blocked.update(done.keys)
             if self.failing:
                 with connection.cursor() as db:
@@ -126,10 +130,12 @@ class OneByOne:
         return 0
 
 
-def handle_in_savepoint(task: PartitionTask, entries: Iterable[Entry], at_once: int, attempt: int) -> None:
+def handle_in_savepoint(
+    task: PartitionTask, entries: Iterable[Entry], at_once: int, attempt: int, seen: Seen | None = None
+) -> None:
     """What would fail at the commit, or behind it, fails here, where it shows whose fault it is."""
     try:
-        handle(task, entries, at_once=at_once, attempt=attempt)
+        handle(task, entries, at_once=at_once, attempt=attempt, seen=seen)
     except BaseException as error:
         check_still_in_transaction(task.using, because=error)
         raise

@@ -22,7 +22,7 @@ from pubsub.errors import LeaseLost
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
-from .call import handle
+from .call import Seen, handle
 from .crashes import BELIEVED_S, forget_connection
 from .entries import PublishedTogether
 from .failing import Failing, Interrupted, bear, forget_failures
@@ -146,13 +146,20 @@ class Leased(ABC):
     def write_lease(self, db: Any, lease: HeldLease, first: int, last: int) -> None:
         lease.take(db, first=first, last=last, lock_key=self._leases.lock_key, lease_s=self._leases.lease_s)
 
-    def handle_one_by_one(self, lease: HeldLease, entries: Iterator[Entry], at_once: int) -> Outcome:
+    def handle_one_by_one(
+        self, lease: HeldLease, entries: Iterator[Entry], at_once: int, seen: Seen | None = None
+    ) -> Outcome:
         blocked: set[str] = set()
-        done = go_through(lease.task, entries, lambda together: self._handle_one(lease, together, blocked, at_once))
+        seen = seen or Seen()
+        done = go_through(
+            lease.task, entries, lambda together: self._handle_one(lease, together, blocked, at_once, seen)
+        )
         self.conclude(lease)
         return done
 
-    def _handle_one(self, lease: HeldLease, together: PublishedTogether, blocked: set[str], at_once: int) -> int:
+    def _handle_one(
+        self, lease: HeldLease, together: PublishedTogether, blocked: set[str], at_once: int, seen: Seen
+    ) -> int:
         """Returns how many events failed."""
         task = lease.task
 
@@ -160,7 +167,7 @@ class Leased(ABC):
             self._park_before_it_begins(lease, together, blocked)
             attempt = lease.attempt if lease.last is None else 1
             entries = unblocked(together, blocked) if task.parks_keys else together
-            handle(task, entries, at_once=at_once, attempt=attempt)
+            handle(task, entries, at_once=at_once, attempt=attempt, seen=seen)
 
         doomed = self._doomed.setdefault(task.key, {})
         error = doomed.get(together.transaction_id)
@@ -300,11 +307,14 @@ class Leased(ABC):
             if not (counts and is_ours):
                 uncount_death(task, letters.ids, lease.attempt)
             elif still_there := lock_letters(db, task, letters.ids):
-                _note_retry(db, task, still_there, error, lease.attempt)
+                at = lease.given.last if lease.given and not task.declared.batch else None
+                _note_retry(db, task, still_there, error, lease.attempt, at)
 
 
-def _note_retry(db: Any, task: PartitionTask, letters: Letters, error: BaseException | None, attempt: int) -> None:
+def _note_retry(
+    db: Any, task: PartitionTask, letters: Letters, error: BaseException | None, attempt: int, at: Entry | None
+) -> None:
     if error:
-        failed_again(db, task, letters, error, attempt)
+        failed_again(db, task, letters, error, attempt, at)
     else:
         resolve(db, task, letters, attempt)

@@ -31,6 +31,7 @@ from pubsub.dead_letters.set_aside import has_open
 from pubsub.errors import HandlerEndedTransaction
 from pubsub.subscriptions.task import PartitionTask
 
+from .call import Seen
 from .crashes import BELIEVED_S, Counted, CrashCounter, show_that_no_worker_died
 from .entries import Batch, PublishedTogether
 from .failing import Doomed, Failing, Interrupted, bear, forget_failures
@@ -126,13 +127,15 @@ def handle_batch(
         return _handle_counted(session, size, counter, failing, doomed)
     if failing and failing.is_ahead:
         return _handle_isolated(session, size, failing, doomed)
-    task = session.task
+    task, seen = session.task, Seen()
     if not (task.parks_keys and has_open(task)):
+        all_at_once = AllAtOnce(task=task, at_once=size)
         try:
-            return _in_one_transaction(session, size, AllAtOnce(task=task, at_once=size))
+            return _in_one_transaction(session, size, all_at_once)
         except HandlerFailed as failed:
             logger.debug("a batch of %s failed (%s); trying its transactions one by one", task, failed)
-    return _one_by_one(OneByOne(task=task, at_once=size, doomed=doomed), size)
+            seen.to_offset = all_at_once.seen.to_offset
+    return _one_by_one(OneByOne(task=task, at_once=size, doomed=doomed, seen=seen), size)
 
 
 def _handle_isolated(session: PartitionSession, size: int, failing: Failing, doomed: Doomed) -> Outcome:
@@ -204,6 +207,7 @@ def _retry(task: PartitionTask, at_once: int, counted: Letters | None, failing: 
     """Tries what has been counted already, or what is due. Returns how many events were tried."""
     using, began = task.using, time.monotonic()
     letters, attempt, key = Letters(task, []), 0, None
+    together = PublishedTogether(None, iter(()))
     try:
         with transaction.atomic(using=using), connections[using].cursor() as db:
             if lock_cursor(db, task):
@@ -228,7 +232,7 @@ def _retry(task: PartitionTask, at_once: int, counted: Letters | None, failing: 
                     doomed[key] = error
                     if was_lost(using):
                         raise Spoiled from error
-                failed_again(db, task, letters, error, attempt)
+                failed_again(db, task, letters, error, attempt, at=together.reached(task))
             else:
                 resolve(db, task, letters, attempt)
             if failing:
@@ -238,7 +242,7 @@ def _retry(task: PartitionTask, at_once: int, counted: Letters | None, failing: 
         why = doomed[key] if isinstance(ended, Spoiled) else ended
         with transaction.atomic(using=using), connections[using].cursor() as db:
             if again := lock_letters(db, task, letters.ids):
-                failed_again(db, task, again, why, attempt)
+                failed_again(db, task, again, why, attempt, at=together.reached(task))
                 if failing:
                     forget_failures(db, task, again.ends[0], failing)
     doomed.pop(key, None)

@@ -15,7 +15,8 @@ from pubsub.subscriptions.task import PartitionTask
 
 from .failure import store
 from .parking import unpark
-from .set_aside import delay_after, report_failure, state_after
+from .report import FailedAttempt, report
+from .set_aside import delay_after, state_after
 
 AT_ONCE = 500
 """Failed events that are read at once when they are tried again."""
@@ -63,10 +64,25 @@ def lock_letters(db: Any, task: PartitionTask, ids: Sequence[int]) -> Letters:
     return Letters(task, db.fetchall())
 
 
-def failed_again(db: Any, task: PartitionTask, letters: Letters, error: BaseException, attempt: int) -> None:
-    """Notes that another attempt has failed, and when the next one is due, if any."""
+def failed_again(
+    db: Any, task: PartitionTask, letters: Letters, error: BaseException, attempt: int, at: Entry | None
+) -> None:
+    """Notes that another attempt has failed, `at` which event, and when the next one is due, if any."""
     delay = _note_failure(db, task, letters, error, attempt)
-    report_failure(task, letters.ends[0], attempt, delay, error, count=len(letters))
+    first, last = letters.ends
+    report(
+        FailedAttempt(
+            task=task,
+            first=first,
+            last=last,
+            at=at or first,
+            attempt=attempt,
+            error=error,
+            retry_in_s=delay,
+            count=len(letters),
+            letter_id=letters.ids[0],
+        )
+    )
 
 
 def resolve(db: Any, task: PartitionTask, letters: Letters, attempt: int) -> None:

@@ -1,4 +1,4 @@
-"""An exception in a form that can be stored, as far as it goes.
+"""An exception in a form that can be stored, and in one that can be logged, as far as it goes.
 
 Whatever a handler has raised must be written down, or its partition would wait for ever: an exception whose own text
 cannot be had, one of twenty megabytes, a hundred thousand causes, characters that the database does not know.
@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 from django.db import DatabaseError, DataError, connections, transaction
 
 from pubsub.db.errors import is_ctrl_c, sqlstate
+from pubsub.payloads.redact import REDACTED, Redactor
+from pubsub.payloads.visible import visible
 from pubsub.subscriptions.task import PartitionTask
 
 logger = logging.getLogger(__name__)
@@ -47,7 +49,7 @@ def describe_failure(task: PartitionTask, error: BaseException | None) -> dict[s
     """The exception as texts that any column takes, if the database knows their characters."""
     texts = {
         "handler": cut(task.declared.handler_name, LONGEST_NAME),
-        "exception_class": cut(_class_of(error), LONGEST_NAME) if error else "",
+        "exception_class": cut(class_of(error), LONGEST_NAME) if error else "",
         "exception_message": cut(_message(error)) if error else "",
         "traceback": cut(_traceback(error)) if error else "",
     }
@@ -62,11 +64,51 @@ def describe_in_short(task: PartitionTask, error: BaseException, refused: Databa
     """What can be stored in any case."""
     texts = {
         "handler": task.declared.handler_name,
-        "exception_class": _class_of(error),
+        "exception_class": class_of(error),
         "exception_message": f"(its message could not be stored: SQLSTATE {sqlstate(refused)})",
         "traceback": "",
     }
     return {name: ascii(cut(text, LONGEST_NAME))[1:-1] for name, text in texts.items()}
+
+
+def loggable(error: BaseException) -> BaseException:
+    """The exception as a log may have it, with its traceback: itself, if its text may be shown, and the texts and the
+    number of its causes do no harm there. Otherwise a stand-in: of the same name, and from the same lines."""
+    causes = list(itertools.islice(_causes(error), MOST_CAUSES + 1))
+    hides = not Redactor().shows_all
+    if not hides and len(causes) <= MOST_CAUSES and all(map(_is_harmless, causes)):
+        return error
+    stand_ins: dict[int, BaseException] = {}
+    causes = causes if len(causes) <= MOST_CAUSES else causes[:SHOWN_CAUSES]
+    for cause in reversed(causes):  # what a group consists of comes before it
+        text = REDACTED if hides else visible(cut(_message(cause)), lines=True)
+        parts = cause.exceptions if isinstance(cause, BaseExceptionGroup) else ()
+        known = [stand_ins[id(part)] for part in parts if id(part) in stand_ins]
+        stand_ins[id(cause)] = _stand_in(type(cause), text, known).with_traceback(cause.__traceback__)
+    for cause in causes:
+        stand_in = stand_ins[id(cause)]
+        stand_in.__cause__ = stand_ins.get(id(cause.__cause__))
+        stand_in.__context__ = stand_ins.get(id(cause.__context__))
+        stand_in.__suppress_context__ = cause.__suppress_context__
+    return stand_ins[id(error)]
+
+
+def _is_harmless(error: BaseException) -> bool:
+    """Whether what it says of itself can be had, is short enough, and has no control characters for terminals."""
+    try:
+        texts = [str(error), *getattr(error, "__notes__", ())]
+        return all(visible(cut(text), lines=True) == text for text in texts)
+    except BaseException as second:
+        if is_ctrl_c(second):
+            raise
+        return False
+
+
+def _stand_in(kind: type[BaseException], text: str, parts: list[BaseException]) -> BaseException:
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    like: type[Any] = type(kind.__name__, (BaseExceptionGroup if parts else Exception,), names)
+    stand_in: BaseException = like(text, parts) if parts else like(text)
+    return stand_in
 
 
 def cut(text: str, longest: int = LONGEST) -> str:
@@ -86,7 +128,7 @@ def _stores_everything(using: str) -> bool:
     return session is None or session.info.parameter_status("server_encoding") == "UTF8"
 
 
-def _class_of(error: BaseException) -> str:
+def class_of(error: BaseException) -> str:
     return f"{type(error).__module__}.{type(error).__qualname__}"
 
 
@@ -115,7 +157,7 @@ def _formatted(error: BaseException) -> str:
     parts = [f"[… it has more than {MOST_CAUSES} causes; the last ones are shown …]\n"]
     for cause in reversed(causes[:SHOWN_CAUSES]):
         parts += traceback.format_tb(cause.__traceback__, -MOST_FRAMES)
-        parts.append(f"{_class_of(cause)}: {cut(_message(cause), LONGEST_NAME)}\n\n")
+        parts.append(f"{class_of(cause)}: {cut(_message(cause), LONGEST_NAME)}\n\n")
     return "".join(parts)
 
 

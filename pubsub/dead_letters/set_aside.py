@@ -7,21 +7,20 @@ import logging
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from django.db import connections, transaction
+from django.db import connections
 
 from pubsub.db.sql import load
 from pubsub.delivery import Delivery
 from pubsub.errors import Reject, RetryLater
 from pubsub.events import COLUMNS, NAMES, Entry
-from pubsub.signals import event_failed, tell
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.task import PartitionTask
 
-from .failure import LONGEST_NAME, cut, describe_failure, store
+from .failure import describe_failure, store
 from .parking import Parked, hold_blockers, unpark
+from .report import FailedAttempt, report
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +39,8 @@ class SetAside:
     delay: float | None
     """Seconds until they are tried again; none if there is no further attempt."""
     keys: list[str]
+    letter_id: int | None = None
+    """The dead letter of the first one."""
 
 
 def has_open(task: PartitionTask) -> bool:
@@ -49,15 +50,29 @@ def has_open(task: PartitionTask) -> bool:
         return bool(db.fetchone()[0])
 
 
-def set_aside(task: PartitionTask, first: Entry, last: Entry, error: BaseException, *, attempts: int) -> SetAside:
-    """Sets the events of one publisher's transaction aside, together, and reports it."""
+def set_aside(
+    task: PartitionTask, first: Entry, last: Entry, error: BaseException, *, attempts: int, at: Entry | None = None
+) -> SetAside:
+    """Sets the events of one publisher's transaction aside, together, and reports it. `at` is where it failed."""
     if isinstance(error, MemoryError):
         traceback.clear_frames(error.__traceback__)  # what has filled the memory may be in the handler's variables
     done = set_range_aside(task, first.position, last.position, error, attempts=attempts)
     if isinstance(error, Parked):
         logger.info("%s: %s; its transaction waits behind it", task, error, extra=task.facts)
     else:
-        report_failure(task, first, attempts, done.delay, error, count=done.count)
+        report(
+            FailedAttempt(
+                task=task,
+                first=first,
+                last=last,
+                at=at or first,
+                attempt=attempts,
+                error=error,
+                retry_in_s=done.delay,
+                count=done.count,
+                letter_id=done.letter_id,
+            )
+        )
     return done
 
 
@@ -70,10 +85,10 @@ def set_range_aside(
     where = {"first_position": first_position, "last_position": last_position}
     if not parked:
         how = {**where, "attempts": attempts, "state": state_after(delay), "delay": delay}
-        count, keys, _ = store(task, error, lambda texts: _insert(task, {**how, **texts}))
-        return SetAside(count=count, delay=delay, keys=keys)
+        count, keys, _, letter_id = store(task, error, lambda texts: _insert(task, {**how, **texts}))
+        return SetAside(count=count, delay=delay, keys=keys, letter_id=letter_id)
     how = {**where, "attempts": 0, "state": "parked", "delay": None}
-    count, keys, first_offset = _insert(task, {**how, **describe_failure(task, None)})
+    count, keys, first_offset, _ = _insert(task, {**how, **describe_failure(task, None)})
     with connections[task.using].cursor() as db:
         # What they wait for may have been resolved since it was read.
         hold_blockers(db, task.declared.group, task.topic_id, keys, before_offset=first_offset)
@@ -81,8 +96,8 @@ def set_range_aside(
     return SetAside(count=count, delay=delay, keys=keys)
 
 
-def _insert(task: PartitionTask, how: Mapping[str, Any]) -> tuple[int, list[str], int]:
-    """Returns how many events were set aside, their keys, and the offset of the first one."""
+def _insert(task: PartitionTask, how: Mapping[str, Any]) -> tuple[int, list[str], int, int | None]:
+    """Returns how many events were set aside, their keys, and the first one's offset and dead letter."""
     statement = load(
         "dead_letters/set_aside",
         filter=task.declared.filter.sql,
@@ -91,8 +106,8 @@ def _insert(task: PartitionTask, how: Mapping[str, Any]) -> tuple[int, list[str]
     )
     with connections[task.using].cursor() as db:
         db.execute(statement, {**task.parameters, **task.declared.filter.parameters, **how})
-        count, keys, first_offset = db.fetchone()
-        return count, keys, first_offset
+        count, keys, first_offset, letter_id = db.fetchone()
+        return count, keys, first_offset, letter_id
 
 
 def delay_after(declared: Declaration, attempts: int, error: BaseException) -> float | None:
@@ -111,45 +126,3 @@ def delay_after(declared: Declaration, attempts: int, error: BaseException) -> f
 
 def state_after(delay: float | None) -> str:
     return "dead" if delay is None else "retrying"
-
-
-def report_failure(
-    task: PartitionTask, first: Entry, attempt: int, delay: float | None, error: BaseException, *, count: int
-) -> None:
-    """Writes to the log at once, and tells observers after the commit.
-
-    What is retried is a warning, what is given up an error: an alert on errors is not for every hiccup.
-    """
-    facts = {
-        **task.facts,
-        "offset": first.offset,
-        "transaction_id": str(first.transaction_id),
-        "attempt": attempt,
-    }
-    if delay is None:
-        level, what = logging.ERROR, "is a dead letter now: see pubsub_dead_letters"
-    else:
-        level, what = logging.WARNING, f"will be retried in {delay:g} s"
-    logger.log(
-        level,
-        "%s: %s failed at %s, attempt %d (%s); its transaction %s",
-        task,
-        task.declared.handler_name,
-        first.name,
-        attempt,
-        cut(type(error).__name__, LONGEST_NAME),
-        what,
-        extra={**facts, "exception_class": cut(type(error).__qualname__, LONGEST_NAME)},
-    )
-    if event_failed.receivers:
-        told = partial(
-            tell,
-            event_failed,
-            **facts,
-            using=task.using,
-            count=count,
-            handler=task.declared.handler_name,
-            exception=error,
-            retry_in_s=delay,
-        )
-        transaction.on_commit(told, using=task.using, robust=True)

@@ -10,13 +10,13 @@ Switched on by ``PUBSUB["tracing"] = True``, or by a call; where the spans go is
 """
 
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from pubsub.errors import MissingExtra
 from pubsub.events import Event
-from pubsub.signals import Publishing, around_handler, around_publishing
+from pubsub.signals import Abandoned, Call, Publishing, around_handler, around_publishing
 
 try:
     from opentelemetry import trace
@@ -78,7 +78,7 @@ class _Spans:
                 span.set_attribute("messaging.batch.message_count", act.count)
 
     @contextmanager
-    def handling(self, events: Sequence[Event]) -> Iterator[None]:
+    def handling(self, events: Call) -> Iterator[None]:
         first = events[0]
         attributes: dict[str, Any] = {
             "messaging.system": SYSTEM,
@@ -87,6 +87,7 @@ class _Spans:
             "messaging.destination.name": first.topic,
             "messaging.destination.partition.id": str(first.partition),
             "messaging.consumer.group.name": first.group,
+            **({"pubsub.repeats": True} if events.repeats else {}),
         }
         if len(events) == 1:
             attributes |= {
@@ -141,7 +142,11 @@ def _origin(event: Event) -> trace.SpanContext | None:
 
 
 def _record(span: trace.Span, error: BaseException) -> None:
-    """What failed and where; not the exception's message, in which there may be anything of the payload."""
+    """What failed and where; not the exception's message, in which there may be anything of the payload. An abandoned
+    call is no error: the attempt is still to come."""
+    if isinstance(error, Abandoned):
+        span.set_attribute("pubsub.abandoned", True)
+        return
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     span.set_status(trace.StatusCode.ERROR, kind)
     span.set_attribute("error.type", kind)

@@ -64,7 +64,7 @@ def checked(
             raise InvalidEvent(_("metadata must be a mapping, not %(value)s.") % {"value": shown(metadata)})
         metadata = dict(metadata)
     if deliver_at is not None:
-        _check_time(deliver_at)
+        deliver_at = _in_utc(deliver_at)
     to_group = _text("to_group", to_group)
     if to_group == "":
         raise InvalidEvent(_("to_group must be the name of a group, not '': no group would get the event."))
@@ -110,7 +110,8 @@ def _text(field: str, value: Any, limit: int = LONGEST_TEXT) -> str | None:
     )
 
 
-def _check_time(value: Any) -> None:
+def _in_utc(value: Any) -> dt.datetime:
+    """PostgreSQL does not read every zone that Python has, such as one that is off by a microsecond."""
     zone = value.utcoffset() if isinstance(value, dt.datetime) else None
     if zone is None:
         raise InvalidEvent(
@@ -129,6 +130,8 @@ def _check_time(value: Any) -> None:
         raise InvalidEvent(
             _("deliver_at is %(value)s; it must lie in the years 1 to 9999.") % {"value": value.isoformat()}
         )
+    in_utc: dt.datetime = value.astimezone(dt.UTC)
+    return in_utc
 
 
 def _short(field: str, text: str, limit: int = LONGEST_TEXT) -> str:

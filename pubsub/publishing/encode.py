@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
+from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 
 from pubsub.conf import conf
@@ -108,6 +109,8 @@ def _find_fault(path: str, value: Any, depth: int = 0) -> str | None:
     match value:
         case str():
             return _fault_of_text(path, value)
+        case Promise():
+            return _fault_of_text(path, str(value))
         case float() if not math.isfinite(value):
             return _("%(path)s is %(value)s, which JSON cannot express; send null or a string.") % {
                 "path": path,

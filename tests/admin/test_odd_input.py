@@ -89,6 +89,7 @@ def test_addresses_of_events_that_cannot_be(root, topic):
         assert root.get(f"/admin/pubsub/outboxmessage/{number}/{offset}/").status_code == 404
     for page in ("deadletter", "topic", "subscription"):
         assert root.get(f"/admin/pubsub/{page}/{10**20}/change/").status_code in (302, 404)
+        assert root.get(f"/admin/pubsub/{page}/{10**20}/change/?_to_field=").status_code in (302, 404)
 
 
 @pytest.mark.parametrize("field", ["payload", "metadata"])

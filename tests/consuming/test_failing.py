@@ -295,7 +295,8 @@ def test_the_log_names_the_event(caplog: pytest.LogCaptureFixture) -> None:
     assert "rests for 0.0 s: the database failed while" in first
     assert f"was handling {name}, 1 of 5 times: failed as 40P01" in first
     assert last.endswith(
-        f"failed at {name}, attempt 1 (OperationalError); its transaction is a dead letter now: see pubsub_dead_letters"
+        f"failed at {name}, attempt 1 (OperationalError); its transaction is a dead letter now: "
+        f"see pubsub_dead_letters show {letter.pk}"
     )
 
 

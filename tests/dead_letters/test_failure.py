@@ -76,20 +76,6 @@ def test_an_odd_exception_costs_its_own_event(name: str, delivery: str) -> None:
     assert lag() == 0
 
 
-def test_a_retry_is_a_warning_and_giving_up_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
-    publish_each(1)
-
-    def handler(event: Event) -> None:
-        raise ValueError("secret")
-
-    drain(declare(handler, topic="work", retry=[0.01]), wait_period_ms=1)
-    lines = [(line.levelname, line.getMessage()) for line in caplog.records if "failed at offset" in line.getMessage()]
-    assert [level for level, _ in lines] == ["WARNING", "ERROR"]
-    assert "attempt 1 (ValueError); its transaction will be retried in 0.01 s" in lines[0][1]
-    assert "attempt 2 (ValueError); its transaction is a dead letter now: see pubsub_dead_letters" in lines[1][1]
-    assert "secret" not in caplog.text, "a message may quote from the payload"
-
-
 class KeyboardInterruptOfItsOwn(KeyboardInterrupt):
     pass
 

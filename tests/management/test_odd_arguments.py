@@ -54,6 +54,7 @@ NOT_UTF8 = "\udcff"
         (["run_consumer", "--metrics-port=99999"], "at most 65535"),
         (["run_consumer", "--batch-size", HUGE, "--drain"], "whole number"),
         (["run_consumer", "--group", NOT_UTF8], "--group: expected text"),
+        (["pubsub_admin_groups", "--database=users"], 'There is no database "users"'),
     ],
 )
 def test_it_is_answered_in_a_sentence(arguments: list[str], expected: str) -> None:

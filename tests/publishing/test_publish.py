@@ -20,6 +20,7 @@ from django.core.serializers.base import DeserializedObject
 from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 from django.test import override_settings
 from django.utils import timezone
+from django.utils.functional import lazystr
 
 import pubsub
 from pubsub import publish, publish_many, publish_on_commit
@@ -108,6 +109,7 @@ def test_manual_transaction_management_counts_as_a_transaction() -> None:
         ({"a": "\x00"}, r'^payload\["a"\] contains the character \\u0000'),
         ({"a\x00": 1}, r"^a key of payload contains the character \\u0000"),
         ("\ud800", "^payload contains half of a surrogate pair"),
+        ({"a": lazystr("\x00")}, r'^payload\["a"\] contains the character \\u0000'),
         ({"a": {1, 2}}, r'^payload\["a"\] is a set'),
         ({(1, 2): 3}, "^payload has a key of type tuple"),
         (object(), "^payload is a object"),
@@ -210,7 +212,15 @@ def test_a_key_is_the_text_of_a_string_a_whole_number_or_a_uuid(key: Any, stored
     assert OutboxMessage.objects.get().key == stored
 
 
-@pytest.mark.parametrize("zone", [dt.timedelta(hours=15, minutes=59), -dt.timedelta(hours=15, minutes=59)])
+@pytest.mark.parametrize(
+    "zone",
+    [
+        dt.timedelta(hours=15, minutes=59),
+        -dt.timedelta(hours=15, minutes=59),
+        dt.timedelta(seconds=-1),
+        dt.timedelta(microseconds=1),
+    ],
+)
 def test_a_time_that_is_not_refused_is_stored(zone: dt.timedelta) -> None:
     for moment in (dt.datetime(1, 1, 3, tzinfo=dt.timezone(zone)), dt.datetime(9999, 12, 30, tzinfo=dt.timezone(zone))):
         with transaction.atomic():

@@ -2,7 +2,7 @@
 -- however large they are. While delays are left the events are retried, then they are dead letters; parked ones wait
 -- for those before them. One that has failed before, and comes again because the group went back, counts on. {filter}
 -- is the condition of the group's filter. The attempt is kept once, with the first event.
--- Returns how many events were set aside, their keys, and the offset of the first one.
+-- Returns how many events were set aside, their keys, and the first one's offset and id.
 WITH failed AS (
     INSERT INTO dead_letter_queue AS letter (
         group_id, topic_id, partition_id, c_offset, handler, exception_class, exception_message, traceback, attempts,
@@ -27,5 +27,5 @@ WITH failed AS (
     FROM failed WHERE attempts > 0 AND %(state)s <> 'parked' ORDER BY c_offset LIMIT 1
 )
 SELECT count(*), coalesce(array_agg(DISTINCT coalesce(key, host_id)) FILTER (WHERE coalesce(key, host_id) IS NOT NULL),
-                          '{}'), min(c_offset)
+                          '{}'), min(c_offset), (array_agg(id ORDER BY c_offset))[1]
 FROM failed
