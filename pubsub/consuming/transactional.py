@@ -127,11 +127,10 @@ def handle_batch(
     if failing and failing.is_ahead:
         return _handle_isolated(session, size, failing, doomed)
     task = session.task
-    if not (task.parks_keys and has_open(task)):
-        try:
-            return _in_one_transaction(session, size, AllAtOnce(task=task, at_once=size))
-        except HandlerFailed as failed:
-            logger.debug("a batch of %s failed (%s); trying its transactions one by one", task, failed)
+    try:
+        return _in_one_transaction(session, size, AllAtOnce(task=task, at_once=size))
+    except HandlerFailed as failed:
+        logger.debug("a batch of %s failed (%s); trying its transactions one by one", task, failed)
     return _one_by_one(OneByOne(task=task, at_once=size, doomed=doomed), size)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from pubsub import Delivery, Event, publish
-from pubsub.consuming import transactional
 from pubsub.dead_letters import actions
 from pubsub.dead_letters.parking import hold_blockers, unpark_left_behind
 from pubsub.models import DeadLetter
@@ -174,11 +174,18 @@ def test_a_discard_during_parking_waits_and_then_sees_the_parked_events() -> Non
     inside, go_on = threading.Event(), threading.Event()
     calls: list[Any] = []
 
+    class Slow(ValueError):
+        """Is written down, behind what is parked, only when the test says so."""
+
+        def __str__(self) -> str:
+            inside.set()
+            assert go_on.wait(30)
+            return "slow"
+
     def handler(event: Event) -> None:
         calls.append(event.payload)
         if event.payload == "b":
-            inside.set()
-            assert go_on.wait(30)
+            raise Slow
 
     running = Running(drain, parking(handler, Delivery.TRANSACTIONAL))
     assert inside.wait(30)
@@ -190,26 +197,7 @@ def test_a_discard_during_parking_waits_and_then_sees_the_parked_events() -> Non
     discarding.result()
     drain(parking(handler, Delivery.TRANSACTIONAL))
     assert calls.count("a1") == 1
-    assert states() == [("a0", "discarded"), ("a1", "resolved")]
-
-
-def test_a_failure_that_comes_between_looking_and_locking_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    publish_each("a0", "a1", key="a")
-    real = transactional.has_open
-    drain(declare(Recorder(), topic="work", group="others"))
-
-    def just_before(task: Any) -> bool:
-        answer = real(task)
-        if not answer and task.declared.group == "readers":
-            monkeypatch.setattr(transactional, "has_open", real)
-            drain(parking(Keeper("a0"), Delivery.TRANSACTIONAL), max_events=1, batch_size=1)
-        return answer
-
-    monkeypatch.setattr(transactional, "has_open", just_before)
-    handler = Keeper()
-    drain(parking(handler, Delivery.TRANSACTIONAL))
-    assert handler.calls == []
-    assert states() == [("a0", "dead"), ("a1", "parked")]
+    assert states() == [("a0", "discarded"), ("a1", "resolved"), ("b", "dead")]
 
 
 def test_stop_nothing_behind_it_is_handled_until_it_is_resolved_or_discarded(mode: Delivery) -> None:
@@ -249,7 +237,7 @@ def test_however_many_wait_only_the_last_one_before_is_held(mode: Delivery) -> N
     last = letters.last()
     assert last
     with transaction.atomic(), connection.cursor() as cursor:
-        hold_blockers(cursor, "readers", last.topic_id, ["a", "b"], before_offset=last.c_offset)
+        hold_blockers(cursor, "readers", last.topic_id, ["a", "b"], [last.c_offset] * 2)
         held = locked_rows(cursor)
     assert held == [letters[19].pk]
 
@@ -261,3 +249,27 @@ def locked_rows(cursor: Any) -> list[int]:
         " AND state IN ('retrying', 'dead', 'parked') ORDER BY id"
     )
     return [id_ for (id_,) in cursor.fetchall()]
+
+
+def test_what_has_to_wait_is_parked_by_one_statement_for_each_batch() -> None:
+    """One for each event would take a hundred times as long as handling them."""
+    drain(parking(Keeper(), Delivery.TRANSACTIONAL))
+    publish_each("bad", key="a")
+    for n in range(30):
+        publish_each(f"a{n}", key="a")
+        publish_each(f"b{n}", key="b")
+    publish_in_one(("c", "c0"), ("a", "with another"))
+    publish_each("behind that", key="c")
+    handler = Keeper("bad")
+    with CaptureQueriesContext(connection) as sent:
+        drain(parking(handler, Delivery.TRANSACTIONAL), batch_size=20)
+    set_aside = [query for query in sent.captured_queries if "INSERT INTO dead_letter_queue" in query["sql"]]
+    savepoints = [query for query in sent.captured_queries if query["sql"].startswith("SAVEPOINT")]
+    batches = 4
+    assert len(set_aside) == batches + len(["bad", "with another"])
+    assert len(savepoints) < 25, "only the batches in which something has failed go on one by one"
+    assert list(dict.fromkeys(handler.of_key["b"])) == [f"b{n}" for n in range(30)]
+    waiting = [*(f"a{n}" for n in range(30)), "c0", "with another", "behind that"]
+    assert states() == [("bad", "dead"), *((payload, "parked") for payload in waiting)]
+    ids = DeadLetter.objects.order_by("c_offset").values_list("pk", flat=True)
+    assert list(ids) == sorted(ids), "in lists they stand in their order"
