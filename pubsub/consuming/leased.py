@@ -307,4 +307,4 @@ def _note_retry(db: Any, task: PartitionTask, letters: Letters, error: BaseExcep
     if error:
         failed_again(db, task, letters, error, attempt)
     else:
-        resolve(db, task, letters, attempt)
+        resolve(db, task, [(letters, attempt)])
