@@ -87,6 +87,9 @@ class AtLeastOnce(Leased):
             lease.move(db, last, lease.unacknowledged + together.count, keep=True)
         return done.count
 
+    def pass_parked(self, db: Any, lease: HeldLease, last: Entry, count: int) -> None:
+        lease.move(db, last, lease.unacknowledged + count, keep=True)
+
     def break_off(self, lease: HeldLease) -> None:
         """The rest is for the next worker."""
         self.acknowledge_late(lease)

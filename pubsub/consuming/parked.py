@@ -17,8 +17,10 @@ class ToPark:
         self.keys: set[str] = set()
         """Keys of which events have failed, or have to wait, since the entries were read."""
         self._task = task
-        self._ranges: list[tuple[int, int]] = []
-        """Positions, from the first to the last of each."""
+        self.taken: list[tuple[Entry, Entry]] = []
+        """The first and the last event of each."""
+        self.passed = 0
+        """Events that they have, those for other groups included."""
 
     def without_those(self, entries: Iterable[Entry]) -> Iterator[Entry]:
         """The entries that may be handled. Those that have to wait are taken, a transaction at a time; where only a
@@ -39,11 +41,12 @@ class ToPark:
             mine += entry.is_mine
             if entry.is_mine and entry.ordering_key is not None:
                 self.keys.add(entry.ordering_key)
-        first, last = together.ends
-        self._ranges.append((first.position, last.position))
+        self.taken.append(together.ends)
+        self.passed += together.count
         return mine
 
     def park(self) -> int:
         """Sets aside what was taken. Returns how many events that was."""
-        ranges, self._ranges = self._ranges, []
+        ranges = [(first.position, last.position) for first, last in self.taken]
+        self.taken, self.passed = [], 0
         return park(self._task, ranges).count if ranges else 0

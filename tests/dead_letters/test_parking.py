@@ -301,3 +301,21 @@ def test_what_is_released_is_handled_together_and_only_what_fails_stays() -> Non
     attempts = DeadLetter.objects.order_by("c_offset").values_list("attempts", flat=True)
     assert list(attempts) == [1, *[1] * 35, 2, *[1] * 4]
     assert Attempt.objects.count() == 2, "of the two that have failed"
+
+
+def test_under_a_lease_a_row_of_them_is_parked_by_one_statement_too() -> None:
+    publish_each("bad", *range(30), key="a")
+    publish_each("other", key="b")
+    publish_each("last", key="a")
+    handler = Keeper("bad")
+    with CaptureQueriesContext(connection) as sent:
+        drain(parking(handler, Delivery.AT_LEAST_ONCE), batch_size=20)
+    set_aside = [query for query in sent.captured_queries if "INSERT INTO dead_letter_queue" in query["sql"]]
+    assert len(set_aside) == 4, "the one that has failed, a row for each of two batches, and the last one"
+    assert handler.calls == ["bad", "other"]
+    assert states() == [("bad", "dead"), *((payload, "parked") for payload in [*range(30), "last"])]
+    assert (lag(), claims()) == (0, [])
+    discard("bad")
+    last = Keeper()
+    drain(parking(last, Delivery.AT_LEAST_ONCE))
+    assert last.calls == [*range(30), "last"]
