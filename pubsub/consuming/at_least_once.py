@@ -70,7 +70,7 @@ class AtLeastOnce(Leased):
                 self.conclude(lease)
                 return Outcome(passed=batch.passed, last=batch.last)
             logger.debug("a batch of %s failed (%s); trying its transactions one by one", task, type(error).__name__)
-            entries, seen.to_offset = lease.all_entries(), tried.to_offset
+            entries, seen.offsets = lease.all_entries(), tried.offsets
         return self.handle_one_by_one(lease, entries, size, seen)
 
     def is_failure(self, error: BaseException, task: PartitionTask) -> bool:
@@ -87,6 +87,9 @@ class AtLeastOnce(Leased):
             blocked.update(done.keys)
             lease.move(db, last, lease.unacknowledged + together.count, keep=True)
         return done.count
+
+    def pass_parked(self, db: Any, lease: HeldLease, last: Entry, count: int) -> None:
+        lease.move(db, last, lease.unacknowledged + count, keep=True)
 
     def break_off(self, lease: HeldLease) -> None:
         """The rest is for the next worker."""

@@ -14,6 +14,7 @@ from pubsub.db.errors import is_ctrl_c
 from pubsub.db.sql import load
 from pubsub.dead_letters.set_aside import has_open, set_aside, set_range_aside
 from pubsub.errors import WorkerDied
+from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
 from .call import handle
@@ -76,6 +77,9 @@ class AtMostOnce(Leased):
                 behind = sum(entry.position > last.position for entry in lease.entries)
                 lease.move(db, last, -behind, keep=False)
         return done.count
+
+    def pass_parked(self, db: Any, lease: HeldLease, last: Entry, count: int) -> None:
+        """The cursor has moved already."""
 
     def break_off(self, lease: HeldLease) -> None:
         """What was in hand becomes dead letters when the next worker finds its lease."""

@@ -5,7 +5,7 @@ import itertools
 import os
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -21,18 +21,18 @@ from pubsub.subscriptions.task import PartitionTask
 class Seen:
     """Which attempts observers have seen, while events may have to be handled once more in the same attempt."""
 
-    to_offset: int = 0
+    offsets: set[int] = field(default_factory=set)
     may_be_abandoned: bool = False
     """Whether a call that fails does not count, as all events are handled once more."""
 
     @contextmanager
     def around(self, *events: Event) -> Iterator[None]:
-        last = events[-1].offset
-        with around(*events, repeats=last <= self.to_offset, may_be_abandoned=self.may_be_abandoned):
+        offsets = {event.offset for event in events}
+        with around(*events, repeats=offsets <= self.offsets, may_be_abandoned=self.may_be_abandoned):
             if not self.may_be_abandoned:
-                self.to_offset = max(self.to_offset, last)
+                self.offsets |= offsets
             yield
-        self.to_offset = max(self.to_offset, last)
+        self.offsets |= offsets
 
 
 def handle(

@@ -256,6 +256,12 @@ class PublishedTogether:
         self.last: Entry | None = None
         self.count = 0
 
+    def peek(self) -> Entry:
+        """The first of those that were not given yet; before any was, there is one."""
+        entry = next(self._entries)
+        self._entries = itertools.chain((entry,), self._entries)
+        return entry
+
     def __iter__(self) -> Iterator[Entry]:
         for entry in self._entries:
             self.first = self.first or entry

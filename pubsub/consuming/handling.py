@@ -24,6 +24,7 @@ from .call import Seen, handle
 from .entries import Batch, Given, PublishedTogether
 from .failing import Doomed, Failing, Interrupted, bear, forget_failures
 from .mode import Outcome, go_through
+from .parked import ToPark
 
 
 class HandlerFailed(Exception):
@@ -55,15 +56,15 @@ class AllAtOnce:
 
     def __call__(self, batch: Batch) -> Outcome:
         task = self.task
+        to_park = ToPark(task)
         try:
-            # What waits is known for sure only now that the cursor is locked.
-            entries = unblocked(batch, set()) if task.parks_keys else batch.entries
+            entries = to_park.without_those(batch) if task.parks_keys else batch.entries
             handle(task, entries, at_once=self.at_once, seen=self.seen)
         except BaseException as error:
             check_still_in_transaction(task.using, because=error)
             raise
         check_still_in_transaction(task.using)
-        return Outcome(passed=batch.passed, last=batch.last)
+        return Outcome(passed=batch.passed, failed=to_park.park(), last=batch.last)
 
     def judge(self, error: BaseException, given: Given | None) -> None:
         if not is_the_handlers(error, self.task.using):
@@ -90,8 +91,10 @@ class OneByOne:
     seen: Seen = field(default_factory=Seen)
 
     def __call__(self, batch: Batch) -> Outcome:
-        blocked: set[str] = set()
-        return go_through(self.task, batch, lambda together: self._handle_or_set_aside(together, blocked))
+        to_park = ToPark(self.task)
+        done = go_through(self.task, batch, lambda together: self._handle_or_set_aside(together, to_park))
+        to_park.park()
+        return done
 
     def judge(self, error: BaseException, given: Given | None) -> None:
         if given and not isinstance(error, Interrupted | Spoiled) and not is_the_handlers(error, self.task.using):
@@ -99,16 +102,19 @@ class OneByOne:
             self.doomed[given.last.transaction_id] = error
             raise Spoiled from error
 
-    def _handle_or_set_aside(self, together: PublishedTogether, blocked: set[str]) -> int:
+    def _handle_or_set_aside(self, together: PublishedTogether, to_park: ToPark) -> int:
         """Returns how many events failed."""
         task = self.task
         connection = connections[task.using]
+        if task.parks_keys and together.transaction_id not in self.doomed and (parked := to_park.takes(together)):
+            self._forget_failures(together)
+            return parked
         self.began = time.monotonic()
         try:
             with transaction.atomic(using=task.using):
                 if together.transaction_id in self.doomed:
                     raise self.doomed[together.transaction_id]
-                entries = unblocked(together, blocked) if task.parks_keys else together
+                entries = unblocked(together, to_park.keys) if task.parks_keys else together
                 if self.poisoned and any(entry.is_mine for entry in entries):
                     raise self.poisoned
                 handle_in_savepoint(task, entries, self.at_once, self.attempt, self.seen)
@@ -121,13 +127,17 @@ class OneByOne:
                 self.doomed[together.transaction_id] = error
                 raise Spoiled from error
             at = together.reached(task)
+            to_park.park()  # what this transaction may wait for
             done = set_aside(task, *together.ends, error, attempts=self.attempt, at=at)
-            blocked.update(done.keys)
-            if self.failing:
-                with connection.cursor() as db:
-                    forget_failures(db, task, together.first, self.failing)
+            to_park.keys.update(done.keys)
+            self._forget_failures(together)
             return done.count
         return 0
+
+    def _forget_failures(self, together: PublishedTogether) -> None:
+        if self.failing:
+            with connections[self.task.using].cursor() as db:
+                forget_failures(db, self.task, together.first, self.failing)
 
 
 def handle_in_savepoint(

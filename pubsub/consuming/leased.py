@@ -29,6 +29,7 @@ from .failing import Failing, Interrupted, bear, forget_failures
 from .find_work import Work
 from .lease import HeldLease, OtherLease, lock_unless_leased
 from .mode import Allowance, Outcome, WorkerContext, go_through
+from .parked import ToPark
 from .session import Cursor
 
 logger = logging.getLogger(__name__)
@@ -114,6 +115,10 @@ class Leased(ABC):
         """Sets a failed transaction aside. Returns how many events failed."""
 
     @abstractmethod
+    def pass_parked(self, db: Any, lease: HeldLease, last: Entry, count: int) -> None:
+        """Passes so many events that have just been parked, if that was not done before."""
+
+    @abstractmethod
     def is_failure(self, error: BaseException, task: PartitionTask) -> bool:
         """Whether the events failed by this error, so that they are set aside."""
 
@@ -149,19 +154,20 @@ class Leased(ABC):
     def handle_one_by_one(
         self, lease: HeldLease, entries: Iterator[Entry], at_once: int, seen: Seen | None = None
     ) -> Outcome:
-        blocked: set[str] = set()
+        to_park = ToPark(lease.task)
         seen = seen or Seen()
         done = go_through(
-            lease.task, entries, lambda together: self._handle_one(lease, together, blocked, at_once, seen)
+            lease.task, entries, lambda together: self._handle_one(lease, together, to_park, at_once, seen)
         )
+        self._park(lease, to_park)
         self.conclude(lease)
         return done
 
     def _handle_one(
-        self, lease: HeldLease, together: PublishedTogether, blocked: set[str], at_once: int, seen: Seen
+        self, lease: HeldLease, together: PublishedTogether, to_park: ToPark, at_once: int, seen: Seen
     ) -> int:
         """Returns how many events failed."""
-        task = lease.task
+        task, blocked = lease.task, to_park.keys
 
         def call() -> None:
             self._park_before_it_begins(lease, together, blocked)
@@ -171,6 +177,9 @@ class Leased(ABC):
 
         doomed = self._doomed.setdefault(task.key, {})
         error = doomed.get(together.transaction_id)
+        if task.parks_keys and error is None and (parked := self._takes(lease, together, to_park)):
+            return parked
+        self._park(lease, to_park)
         if error is None:
             error = self.failure_of(lease, call)
         if error is not None:
@@ -184,6 +193,30 @@ class Leased(ABC):
             return failed
         lease.last, lease.unacknowledged = together.last, lease.unacknowledged + together.count
         return 0
+
+    def _park(self, lease: HeldLease, to_park: ToPark) -> None:
+        """Sets a row of transactions aside that have to wait, in the transaction that passes them."""
+        if not to_park.taken:
+            return
+        task, taken, passed = lease.task, to_park.taken, to_park.passed
+        last = taken[-1][1]
+        try:
+            with transaction.atomic(using=task.using), connections[task.using].cursor() as db:
+                for first, _ in taken:
+                    forget_failures(db, task, first, lease.failing)
+                to_park.park()
+                self.pass_parked(db, lease, last, passed)
+        except Error:
+            self.break_off(lease)
+            raise
+        lease.last, lease.unacknowledged = last, 0
+
+    def _takes(self, lease: HeldLease, together: PublishedTogether, to_park: ToPark) -> int:
+        try:
+            return to_park.takes(together)
+        except Error:  # the rest of a long transaction could not be read
+            self.break_off(lease)
+            raise
 
     def failure_of(self, lease: HeldLease, call: Callable[[], None]) -> BaseException | None:
         """Calls handlers outside any transaction. Returns the error by which the events failed; any other is raised."""
@@ -317,4 +350,4 @@ def _note_retry(
     if error:
         failed_again(db, task, letters, error, attempt, at)
     else:
-        resolve(db, task, letters, attempt)
+        resolve(db, task, [(letters, attempt)])

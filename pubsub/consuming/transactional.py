@@ -6,45 +6,31 @@ connection.
 """
 
 import logging
-import time
 from collections.abc import Generator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 
 from django.db import connections, transaction
 
-from pubsub.db.errors import is_the_handlers
-from pubsub.db.guard import check_still_in_transaction, refusing_to_end, was_lost
+from pubsub.db.guard import refusing_to_end
 from pubsub.db.sql import load
-from pubsub.db.transactions import in_atomic_block, make_hooks_robust
-from pubsub.dead_letters.attempts import (
-    Letters,
-    count_death,
-    failed_again,
-    lock_due,
-    lock_letters,
-    resolve,
-    uncount_death,
-)
+from pubsub.db.transactions import in_atomic_block
+from pubsub.dead_letters.attempts import Letters, count_death, lock_due_and_parked, try_alone, uncount_death
 from pubsub.dead_letters.set_aside import has_open
-from pubsub.errors import HandlerEndedTransaction
 from pubsub.subscriptions.task import PartitionTask
 
 from .call import Seen
 from .crashes import BELIEVED_S, Counted, CrashCounter, show_that_no_worker_died
-from .entries import Batch, PublishedTogether
-from .failing import Doomed, Failing, Interrupted, bear, forget_failures
+from .entries import Batch
+from .failing import Doomed, Failing, Interrupted
 from .find_work import Work
-from .handling import AllAtOnce, HandlerFailed, Handling, OneByOne, Spoiled, handle_in_savepoint
+from .handling import AllAtOnce, HandlerFailed, Handling, OneByOne, Spoiled
 from .mode import Allowance, Outcome, WorkerContext
 from .session import PartitionSession, lock_cursor
+from .try_again import HasToBeCounted, LostToAnother, TryAgain
 
 logger = logging.getLogger(__name__)
-
-
-class LostToAnother(Exception):
-    """Another worker has taken the partition between two transactions of this one."""
 
 
 class Transactional:
@@ -89,18 +75,23 @@ class Transactional:
     def retry_due(
         self, task: PartitionTask, at_once: int, crashed: bool = False, failing: Failing | None = None
     ) -> int:
-        """Tries the transaction again that has waited longest for it. Returns how many events were tried.
+        """Tries again what is due. Returns how many events were tried.
 
         Where a worker seems to have died of it, another death is counted before.
         """
         counted: Letters | None = None
+        doomed = self._context.doomed.setdefault(task.key, {})
         try:
-            if crashed:
-                with transaction.atomic(using=task.using), connections[task.using].cursor() as db:
-                    if lock_cursor(db, task) is None:
-                        return 0
-                    counted = count_death(db, task, soonest_s=BELIEVED_S)
-            return _retry(task, at_once, counted, failing, self._context.doomed.setdefault(task.key, {}))
+            if not crashed:
+                with suppress(HasToBeCounted):
+                    return TryAgain(task=task, at_once=at_once, doomed=doomed, failing=failing)()
+            with transaction.atomic(using=task.using), connections[task.using].cursor() as db:
+                if lock_cursor(db, task) is None:
+                    return 0
+                if crashed and len(several := lock_due_and_parked(db, task, at_once)) > 1:
+                    try_alone(db, task, max(several, key=lambda letters: letters.first.offset))
+                counted = count_death(db, task, soonest_s=BELIEVED_S)
+            return TryAgain(task=task, at_once=at_once, doomed=doomed, failing=failing, counted=counted)()
         except BaseException as error:
             if counted:
                 self._context.deferred.do(task, partial(uncount_death, task, counted.ids, counted.attempts + 1))
@@ -127,14 +118,13 @@ def handle_batch(
         return _handle_counted(session, size, counter, failing, doomed)
     if failing and failing.is_ahead:
         return _handle_isolated(session, size, failing, doomed)
-    task, seen = session.task, Seen()
-    if not (task.parks_keys and has_open(task)):
-        all_at_once = AllAtOnce(task=task, at_once=size)
-        try:
-            return _in_one_transaction(session, size, all_at_once)
-        except HandlerFailed as failed:
-            logger.debug("a batch of %s failed (%s); trying its transactions one by one", task, failed)
-            seen.to_offset = all_at_once.seen.to_offset
+    task = session.task
+    all_at_once = AllAtOnce(task=task, at_once=size)
+    try:
+        return _in_one_transaction(session, size, all_at_once)
+    except HandlerFailed as failed:
+        logger.debug("a batch of %s failed (%s); trying its transactions one by one", task, failed)
+    seen = Seen(offsets=all_at_once.seen.offsets)
     return _one_by_one(OneByOne(task=task, at_once=size, doomed=doomed, seen=seen), size)
 
 
@@ -201,49 +191,3 @@ def _in_one_transaction(
             handling.judge(error, batch.given)
             raise
     return done
-
-
-def _retry(task: PartitionTask, at_once: int, counted: Letters | None, failing: Failing | None, doomed: Doomed) -> int:
-    """Tries what has been counted already, or what is due. Returns how many events were tried."""
-    using, began = task.using, time.monotonic()
-    letters, attempt, key = Letters(task, []), 0, None
-    together = PublishedTogether(None, iter(()))
-    try:
-        with transaction.atomic(using=using), connections[using].cursor() as db:
-            if lock_cursor(db, task):
-                letters = lock_due(db, task) if counted is None else lock_letters(db, task, counted.ids)
-            if not letters:
-                if counted:
-                    raise LostToAnother
-                return 0
-            attempt = letters.attempts + (counted is None)
-            key, together = ("letters", letters.ids[0]), PublishedTogether(None, iter(letters))
-            try:
-                with refusing_to_end(using), transaction.atomic(using=using):
-                    if key in doomed:
-                        raise doomed[key]
-                    handle_in_savepoint(task, together, at_once, attempt)
-            except BaseException as error:
-                check_still_in_transaction(using, because=error)
-                if key not in doomed and not is_the_handlers(error, using):
-                    if together.given is None:
-                        raise
-                    bear(error, task, together.given, began, failing)
-                    doomed[key] = error
-                    if was_lost(using):
-                        raise Spoiled from error
-                failed_again(db, task, letters, error, attempt, at=together.reached(task))
-            else:
-                resolve(db, task, letters, attempt)
-            if failing:
-                forget_failures(db, task, letters.ends[0], failing)
-            make_hooks_robust(connections[using])
-    except (HandlerEndedTransaction, Spoiled) as ended:
-        why = doomed[key] if isinstance(ended, Spoiled) else ended
-        with transaction.atomic(using=using), connections[using].cursor() as db:
-            if again := lock_letters(db, task, letters.ids):
-                failed_again(db, task, again, why, attempt, at=together.reached(task))
-                if failing:
-                    forget_failures(db, task, again.ends[0], failing)
-    doomed.pop(key, None)
-    return len(letters)

@@ -3,8 +3,11 @@
 The unit is a publisher's transaction, as far as it went to one partition. The caller has the cursor's lock.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import itertools
+import operator
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from django.db import connections
 
@@ -24,44 +27,104 @@ AT_ONCE = 500
 _READ = load("dead_letters/read_letters", columns=columns_of("letter", created_at="letter.published_at"))
 
 
+class Locked(NamedTuple):
+    """A failed event, while no operator can change it."""
+
+    id: int
+    attempts: int
+    key: str | None
+    transaction_id: uuid.UUID
+    offset: int
+    state: str
+    due_at: float
+    """In seconds since 1970; 0 where it is not due by itself."""
+    is_alone: bool
+    """Whether it is to be tried with no other transaction: a worker has died that had it in hand."""
+
+
 class Letters:
     """The failed events of one transaction, in order. They are read while they are handled, however many they are."""
 
-    def __init__(self, task: PartitionTask, rows: Sequence[tuple[int, int, str | None]]) -> None:
+    def __init__(self, task: PartitionTask, rows: Iterable[Locked]) -> None:
         self._task = task
-        self.ids = [id_ for id_, _, _ in rows]
-        self.attempts = rows[0][1] if rows else 0
-        self.keys = sorted({key for _, _, key in rows if key is not None})
+        self.locked = sorted(rows, key=operator.attrgetter("offset"))
+        self.ids = [locked.id for locked in self.locked]
+        self.attempts = self.locked[0].attempts if self.locked else 0
+        self.keys = sorted({locked.key for locked in self.locked if locked.key is not None})
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __iter__(self) -> Iterator[Entry]:
-        for first in range(0, len(self.ids), AT_ONCE):
-            yield from self._read(self.ids[first : first + AT_ONCE])
+        return read(self._task, self.ids)
+
+    @property
+    def first(self) -> Locked:
+        return self.locked[0]
 
     @property
     def ends(self) -> tuple[Entry, Entry]:
         """The first and the last one."""
-        both = self._read([self.ids[0], self.ids[-1]])
+        both = list(read(self._task, [self.ids[0], self.ids[-1]]))
         return both[0], both[-1]
 
-    def _read(self, ids: list[int]) -> list[Entry]:
-        with connections[self._task.using].cursor() as db:
-            db.execute(_READ, {"ids": ids})
-            return [Entry(*row) for row in db.fetchall()]
+
+def read(task: PartitionTask, ids: Sequence[int]) -> Iterator[Entry]:
+    """Failed events, in this order, some at a time."""
+    for first in range(0, len(ids), AT_ONCE):
+        with connections[task.using].cursor() as db:
+            db.execute(_READ, {"ids": list(ids[first : first + AT_ONCE])})
+            entries = [Entry(*row) for row in db.fetchall()]
+        yield from entries
 
 
-def lock_due(db: Any, task: PartitionTask) -> Letters:
-    """The events of the transaction that is due first, locked."""
-    db.execute(load("dead_letters/lock_due"), task.parameters)
-    return Letters(task, db.fetchall())
+def lock_due(db: Any, task: PartitionTask, most: int = 1) -> list[Letters]:
+    """The transactions that have been due for longest, locked: of about so many events, but one at least."""
+    db.execute(load("dead_letters/lock_due"), {**task.parameters, "limit": most})
+    due = _by_transaction(task, db.fetchall())
+    return sorted(due, key=lambda letters: (min(each.due_at for each in letters.locked), letters.first.offset))
+
+
+def lock_due_and_parked(db: Any, task: PartitionTask, most: int) -> list[Letters]:
+    """Those, and what is parked behind them and is free to go when they are handled; in the order to handle them in."""
+    due = lock_due(db, task, most)
+    room = most - sum(map(len, due))
+    if not (task.parks_keys and due and room > 0):
+        return due
+    last_offsets: dict[str, int] = {}
+    for locked in sorted((locked for letters in due for locked in letters.locked), key=operator.attrgetter("offset")):
+        if locked.key is not None:
+            last_offsets[locked.key] = locked.offset
+    db.execute(
+        load("dead_letters/lock_parked_behind"),
+        {
+            **task.parameters,
+            "keys": list(last_offsets),
+            "last_offsets": list(last_offsets.values()),
+            "transactions": [letters.first.transaction_id for letters in due],
+            "limit": room,
+        },
+    )
+    behind = _by_transaction(task, db.fetchall())
+    return due + sorted(behind, key=lambda letters: letters.first.offset)
 
 
 def lock_letters(db: Any, task: PartitionTask, ids: Sequence[int]) -> Letters:
-    """Those of these events that an operator has not discarded meanwhile, locked."""
+    """Those of these events of one transaction that an operator has not discarded meanwhile, locked."""
     db.execute(load("dead_letters/lock_letters"), {"ids": list(ids)})
-    return Letters(task, db.fetchall())
+    return Letters(task, itertools.starmap(Locked, db.fetchall()))
+
+
+def _by_transaction(task: PartitionTask, rows: Iterable[tuple[Any, ...]]) -> list[Letters]:
+    of_transaction: dict[uuid.UUID, list[Locked]] = {}
+    for locked in itertools.starmap(Locked, rows):
+        of_transaction.setdefault(locked.transaction_id, []).append(locked)
+    return [Letters(task, together) for together in of_transaction.values()]
+
+
+def try_alone(db: Any, task: PartitionTask, letters: Letters) -> None:
+    """From now on what has failed up to there is tried one transaction at a time, by whichever worker."""
+    db.execute(load("dead_letters/try_alone"), {**task.parameters, "offset": letters.locked[-1].offset})
 
 
 def failed_again(
@@ -85,17 +148,22 @@ def failed_again(
     )
 
 
-def resolve(db: Any, task: PartitionTask, letters: Letters, attempt: int) -> None:
-    """Notes that events were handled after all. Those that waited for them are next."""
-    db.execute(load("dead_letters/resolve"), {"ids": letters.ids, "attempts": attempt})
+def resolve(db: Any, task: PartitionTask, handled: Sequence[tuple[Letters, int]]) -> None:
+    """Notes that transactions were handled after all, and at which attempt. What waited for them is next."""
+    if not handled:
+        return
+    ids = [id_ for letters, _ in handled for id_ in letters.ids]
+    attempts = [attempt for letters, attempt in handled for _ in letters.ids]
+    db.execute(load("dead_letters/resolve"), {"ids": ids, "attempts": attempts})
     if task.parks_keys:
-        unpark(db, task.declared.group, task.topic_id, letters.keys)
+        keys = sorted({key for letters, _ in handled for key in letters.keys})
+        unpark(db, task.declared.group, task.topic_id, keys)
 
 
 def count_death(db: Any, task: PartitionTask, soonest_s: float) -> Letters:
     """Counts an attempt of what is due before it is made, as one that ends with the worker's death. Returns what it is
     about. No other worker counts another one within `soonest_s` seconds, so that this one has time to begin."""
-    letters = lock_due(db, task)
+    letters = next(iter(lock_due(db, task)), Letters(task, ()))
     if letters:
         death = WorkerDied("The worker died, or was killed, while it handled this transaction.")
         _note_failure(db, task, letters, death, letters.attempts + 1, soonest_s=soonest_s)

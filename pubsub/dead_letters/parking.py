@@ -25,16 +25,27 @@ def unblocked(entries: Iterable[Entry], blocked: set[str]) -> Iterator[Entry]:
     `blocked` are keys of which events have failed since the entries were read.
     """
     for entry in entries:
-        if entry.is_mine and (entry.is_blocked or entry.ordering_key in blocked):
-            raise Parked(f'an earlier event of key "{visible(entry.ordering_key or "")}" has failed')
+        if is_held_up(entry, blocked):
+            raise Parked(why_parked(entry))
         yield entry
 
 
-def hold_blockers(db: Any, group: str, topic_id: int, keys: Sequence[str], *, before_offset: int) -> None:
-    """Keeps what these keys wait for as it is until the transaction is over: who resolves it then sees who waits."""
+def is_held_up(entry: Entry, blocked: set[str]) -> bool:
+    """Whether the event has to wait."""
+    return entry.is_mine and (entry.is_blocked or entry.ordering_key in blocked)
+
+
+def why_parked(entry: Entry) -> str:
+    """What it waits for, for people."""
+    return f'an earlier event of key "{visible(entry.ordering_key or "")}" has failed'
+
+
+def hold_blockers(db: Any, group: str, topic_id: int, keys: Sequence[str], before_offsets: Sequence[int]) -> None:
+    """Keeps what each of these keys waits for as it is until the transaction is over: who resolves it then sees who
+    waits. Each offset is that of the first event of its key that waits."""
     db.execute(
         load("dead_letters/hold_blockers"),
-        {"group_id": group, "topic_id": topic_id, "keys": keys, "before_offset": before_offset},
+        {"group_id": group, "topic_id": topic_id, "keys": keys, "before_offsets": before_offsets},
     )
 
 

@@ -5,7 +5,7 @@ Until its attempts are used up, an event there is tried again when it is due; th
 
 import logging
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,7 @@ def set_aside(
         traceback.clear_frames(error.__traceback__)  # what has filled the memory may be in the handler's variables
     done = set_range_aside(task, first.position, last.position, error, attempts=attempts)
     if isinstance(error, Parked):
-        logger.info("%s: %s; its transaction waits behind it", task, error, extra=task.facts)
+        report_parked(task, str(error))
     else:
         report(
             FailedAttempt(
@@ -80,24 +80,36 @@ def set_range_aside(
     task: PartitionTask, first_position: int, last_position: int, error: BaseException, *, attempts: int
 ) -> SetAside:
     """The same for any transactions between two positions, without a word."""
-    parked = isinstance(error, Parked)
-    delay = None if parked else delay_after(task.declared, attempts, error)
-    where = {"first_position": first_position, "last_position": last_position}
-    if not parked:
-        how = {**where, "attempts": attempts, "state": state_after(delay), "delay": delay}
-        count, keys, _, letter_id = store(task, error, lambda texts: _insert(task, {**how, **texts}))
-        return SetAside(count=count, delay=delay, keys=keys, letter_id=letter_id)
-    how = {**where, "attempts": 0, "state": "parked", "delay": None}
-    count, keys, first_offset, _ = _insert(task, {**how, **describe_failure(task, None)})
+    where = [(first_position, last_position)]
+    if isinstance(error, Parked):
+        return park(task, where)
+    delay = delay_after(task.declared, attempts, error)
+    how = {"attempts": attempts, "state": state_after(delay), "delay": delay}
+    count, keys, _, letter_id = store(task, error, lambda texts: _insert(task, where, {**how, **texts}))
+    return SetAside(count=count, delay=delay, keys=keys, letter_id=letter_id)
+
+
+def park(task: PartitionTask, ranges: Sequence[tuple[int, int]]) -> SetAside:
+    """Sets the transactions in these ranges of positions aside, to wait for what has failed before."""
+    how = {"attempts": 0, "state": "parked", "delay": None}
+    count, keys, first_offsets, _ = _insert(task, ranges, {**how, **describe_failure(task, None)})
     with connections[task.using].cursor() as db:
         # What they wait for may have been resolved since it was read.
-        hold_blockers(db, task.declared.group, task.topic_id, keys, before_offset=first_offset)
+        hold_blockers(db, task.declared.group, task.topic_id, keys, first_offsets)
         unpark(db, task.declared.group, task.topic_id, keys)
-    return SetAside(count=count, delay=delay, keys=keys)
+    return SetAside(count=count, delay=None, keys=keys)
 
 
-def _insert(task: PartitionTask, how: Mapping[str, Any]) -> tuple[int, list[str], int, int | None]:
-    """Returns how many events were set aside, their keys, and the first one's offset and dead letter."""
+def report_parked(task: PartitionTask, why: str) -> None:
+    """Writes to the log what happens as it should."""
+    logger.info("%s: %s; its transaction waits behind it", task, why, extra=task.facts)
+
+
+def _insert(
+    task: PartitionTask, ranges: Sequence[tuple[int, int]], how: Mapping[str, Any]
+) -> tuple[int, list[str], list[int], int | None]:
+    """Returns how many events were set aside, their keys, the offset of the first one of each, and the dead letter of
+    the first of all."""
     statement = load(
         "dead_letters/set_aside",
         filter=task.declared.filter.sql,
@@ -105,9 +117,15 @@ def _insert(task: PartitionTask, how: Mapping[str, Any]) -> tuple[int, list[str]
         message_columns=_MESSAGE_COLUMNS,
     )
     with connections[task.using].cursor() as db:
-        db.execute(statement, {**task.parameters, **task.declared.filter.parameters, **how})
-        count, keys, first_offset, letter_id = db.fetchone()
-        return count, keys, first_offset, letter_id
+        where: dict[str, Any] = {
+            "first_positions": [first for first, _ in ranges],
+            "last_positions": [last for _, last in ranges],
+            "from_position": ranges[0][0],
+            "to_position": ranges[-1][1],
+        }
+        db.execute(statement, {**task.parameters, **task.declared.filter.parameters, **where, **how})
+        count, keys, first_offsets, letter_id = db.fetchone()
+        return count, keys, first_offsets, letter_id
 
 
 def delay_after(declared: Declaration, attempts: int, error: BaseException) -> float | None:

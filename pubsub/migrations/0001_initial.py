@@ -826,6 +826,14 @@ class Migration(OnPostgreSQL):
                         null=True, db_comment="Until when workers leave the partition alone after that"
                     ),
                 ),
+                (
+                    "alone_to",
+                    models.BigIntegerField(
+                        null=True,
+                        db_comment="Failed events up to this offset are tried one transaction at a time: a worker has died "
+                        "that had them in hand",
+                    ),
+                ),
             ],
             options={
                 "default_permissions": (),

@@ -34,6 +34,11 @@ class ConsumerOffset(models.Model):
     failures = models.IntegerField(default=0, db_default=0, db_comment="How often in a row it has failed there")
     failing_s = models.FloatField(default=0, db_default=0, db_comment="How many seconds those attempts have taken")
     rests_until = models.DateTimeField(null=True, db_comment="Until when workers leave the partition alone after that")
+    alone_to = models.BigIntegerField(
+        null=True,
+        db_comment="Failed events up to this offset are tried one transaction at a time: a worker has died "
+        "that had them in hand",
+    )
     updated_at = models.DateTimeField(_("updated"), db_default=ClockTimestamp())
 
     class Meta:

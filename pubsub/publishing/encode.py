@@ -16,6 +16,7 @@ from pubsub.suggest import shown
 _encode_text = json.JSONEncoder(ensure_ascii=False).encode
 _encoder = DjangoJSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
+
 def _make_encode() -> Callable[[Any], str]:
     """What `_encoder.encode` does. That prepares itself for each value anew, which takes as long as a small value."""
     make_pieces: Any = getattr(json.encoder, "c_make_encoder", None)

@@ -109,6 +109,18 @@ def test_consuming_is_compared_with_a_raw_reader(delivery: str) -> None:
     assert told["results"]["raw reader"]["times"] > 0
 
 
+@pytest.mark.parametrize("delivery", ["transactional", "at_least_once"])
+@pytest.mark.django_db(transaction=True)
+def test_setbacks_are_compared_with_handling_as_ever(delivery: str) -> None:
+    out = StringIO()
+    call_command("pubsub_bench", "setbacks", events=30, batch=10, delivery=delivery, rounds=1, stdout=out)
+    lines = out.getvalue().splitlines()
+    assert lines[0] == f"30 events of 1024 bytes and of one key, each a transaction, 10 in a batch, {delivery}"
+    assert lines[1].split() == ["events/s", "ordinary", "is"]
+    assert [line.split()[0] for line in lines[2:]] == ["ordinary", "parked", "released", "replayed"]
+    assert all(line.endswith("times this") for line in lines[2:])
+
+
 @pytest.mark.django_db(transaction=True)
 def test_fanning_out_is_compared_with_the_reference_loop_and_loses_nothing() -> None:
     out = StringIO()

@@ -107,6 +107,22 @@ def test_a_crash_in_a_retry_is_found_too(delivery: str, effects_table: None) -> 
     assert claims() == []
 
 
+def test_what_died_with_others_in_hand_is_found_among_them_and_they_lose_nothing(effects_table: None) -> None:
+    """What is released is handled together; behind a death it goes one by one, and each attempt is counted."""
+    publish_each("bad", 1, 2, "kill", 4, 5)
+    drain(declare(Recorder(fails=lambda event: True), topic="work", on_failure="park_key"))
+    actions.discard([DeadLetter.objects.get(state="dead").pk], using="default")
+    assert die_until_drained(on_failure="park_key") == 2, "as if it had been tried alone from the beginning"
+    assert effects() == [1, 2]
+    assert states()[1:] == [(1, "resolved"), (2, "resolved"), ("kill", "dead"), (4, "parked"), (5, "parked")]
+    letters = list(DeadLetter.objects.exclude(payload="bad").order_by("c_offset"))
+    assert [letter.attempts for letter in letters] == [1, 1, 1, 0, 0]
+    assert [attempt.letter for attempt in Attempt.objects.exclude(letter__payload="bad")] == [letters[2]]
+    actions.discard([letters[2].pk], using="default")
+    assert die_until_drained(on_failure="park_key") == 0
+    assert effects() == [1, 2, 4, 5]
+
+
 def abort_with_the_place_locked() -> None:
     """As a worker does that dies."""
     with psycopg.connect(**connection_parameters()) as dying:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from pubsub import Delivery, Event, publish
-from pubsub.consuming import transactional
 from pubsub.dead_letters import actions
 from pubsub.dead_letters.parking import hold_blockers, unpark_left_behind
-from pubsub.models import DeadLetter
+from pubsub.models import Attempt, DeadLetter
 from tests.consuming.helpers import claims, lag, publish_each, states
 from tests.handlers import Recorder, declare, drain
 from tests.sessions import Running
@@ -32,6 +32,11 @@ class Keeper:
         self.bad = set(bad)
         self.calls: list[Any] = []
         self.of_key: dict[Any, list[Any]] = defaultdict(list)
+
+    @property
+    def first_calls(self) -> list[Any]:
+        """Without those of what was undone, and is handled again."""
+        return list(dict.fromkeys(self.calls))
 
     def __call__(self, event: Event) -> None:
         self.calls.append(event.payload)
@@ -91,7 +96,7 @@ def test_a_failure_in_the_middle_parks_the_rest_again(mode: Delivery) -> None:
     replay("a0")
     handler = Keeper("a2")
     drain(parking(handler, mode))
-    assert handler.calls == ["a0", "a1", "a2"]
+    assert handler.first_calls == ["a0", "a1", "a2"]
     assert states() == [("a0", "resolved"), ("a1", "resolved"), ("a2", "dead"), ("a3", "parked")]
     discard("a2")
     last = Keeper()
@@ -174,11 +179,18 @@ def test_a_discard_during_parking_waits_and_then_sees_the_parked_events() -> Non
     inside, go_on = threading.Event(), threading.Event()
     calls: list[Any] = []
 
+    class Slow(ValueError):
+        """Is written down, behind what is parked, only when the test says so."""
+
+        def __str__(self) -> str:
+            inside.set()
+            assert go_on.wait(30)
+            return "slow"
+
     def handler(event: Event) -> None:
         calls.append(event.payload)
         if event.payload == "b":
-            inside.set()
-            assert go_on.wait(30)
+            raise Slow
 
     running = Running(drain, parking(handler, Delivery.TRANSACTIONAL))
     assert inside.wait(30)
@@ -190,26 +202,7 @@ def test_a_discard_during_parking_waits_and_then_sees_the_parked_events() -> Non
     discarding.result()
     drain(parking(handler, Delivery.TRANSACTIONAL))
     assert calls.count("a1") == 1
-    assert states() == [("a0", "discarded"), ("a1", "resolved")]
-
-
-def test_a_failure_that_comes_between_looking_and_locking_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    publish_each("a0", "a1", key="a")
-    real = transactional.has_open
-    drain(declare(Recorder(), topic="work", group="others"))
-
-    def just_before(task: Any) -> bool:
-        answer = real(task)
-        if not answer and task.declared.group == "readers":
-            monkeypatch.setattr(transactional, "has_open", real)
-            drain(parking(Keeper("a0"), Delivery.TRANSACTIONAL), max_events=1, batch_size=1)
-        return answer
-
-    monkeypatch.setattr(transactional, "has_open", just_before)
-    handler = Keeper()
-    drain(parking(handler, Delivery.TRANSACTIONAL))
-    assert handler.calls == []
-    assert states() == [("a0", "dead"), ("a1", "parked")]
+    assert states() == [("a0", "discarded"), ("a1", "resolved"), ("b", "dead")]
 
 
 def test_stop_nothing_behind_it_is_handled_until_it_is_resolved_or_discarded(mode: Delivery) -> None:
@@ -249,7 +242,7 @@ def test_however_many_wait_only_the_last_one_before_is_held(mode: Delivery) -> N
     last = letters.last()
     assert last
     with transaction.atomic(), connection.cursor() as cursor:
-        hold_blockers(cursor, "readers", last.topic_id, ["a", "b"], before_offset=last.c_offset)
+        hold_blockers(cursor, "readers", last.topic_id, ["a", "b"], [last.c_offset] * 2)
         held = locked_rows(cursor)
     assert held == [letters[19].pk]
 
@@ -261,3 +254,68 @@ def locked_rows(cursor: Any) -> list[int]:
         " AND state IN ('retrying', 'dead', 'parked') ORDER BY id"
     )
     return [id_ for (id_,) in cursor.fetchall()]
+
+
+def test_what_has_to_wait_is_parked_by_one_statement_for_each_batch() -> None:
+    """One for each event would take a hundred times as long as handling them."""
+    drain(parking(Keeper(), Delivery.TRANSACTIONAL))
+    publish_each("bad", key="a")
+    for n in range(30):
+        publish_each(f"a{n}", key="a")
+        publish_each(f"b{n}", key="b")
+    publish_in_one(("c", "c0"), ("a", "with another"))
+    publish_each("behind that", key="c")
+    handler = Keeper("bad")
+    with CaptureQueriesContext(connection) as sent:
+        drain(parking(handler, Delivery.TRANSACTIONAL), batch_size=20)
+    set_aside = [query for query in sent.captured_queries if "INSERT INTO dead_letter_queue" in query["sql"]]
+    savepoints = [query for query in sent.captured_queries if query["sql"].startswith("SAVEPOINT")]
+    batches = 4
+    assert len(set_aside) == batches + len(["bad", "with another"])
+    assert len(savepoints) < 25, "only the batches in which something has failed go on one by one"
+    assert [call for call in handler.first_calls if call[0] == "b" and call != "bad"] == [f"b{n}" for n in range(30)]
+    waiting = [*(f"a{n}" for n in range(30)), "c0", "with another", "behind that"]
+    assert states() == [("bad", "dead"), *((payload, "parked") for payload in waiting)]
+    ids = DeadLetter.objects.order_by("c_offset").values_list("pk", flat=True)
+    assert list(ids) == sorted(ids), "in lists they stand in their order"
+
+
+def test_what_is_released_is_handled_together_and_only_what_fails_stays() -> None:
+    """One transaction after the other would take a hundred times as long as handling them at first."""
+    publish_each("bad", *range(40), key="a")
+    drain(parking(Keeper("bad"), Delivery.TRANSACTIONAL))
+    discard("bad")
+    handler = Keeper(35)
+    with CaptureQueriesContext(connection) as sent:
+        drain(parking(handler, Delivery.TRANSACTIONAL), batch_size=20)
+    resolved = [query for query in sent.captured_queries if "SET state = 'resolved'" in query["sql"]]
+    assert len(resolved) == 2, "one for each batch"
+    assert handler.first_calls == list(range(36))
+    waiting = [(35, "dead"), *((n, "parked") for n in range(36, 40))]
+    assert states() == [("bad", "discarded"), *((n, "resolved") for n in range(35)), *waiting]
+    replay(35)
+    last = Keeper()
+    drain(parking(last, Delivery.TRANSACTIONAL), batch_size=20)
+    assert last.calls == list(range(35, 40))
+    assert states()[1:] == [(n, "resolved") for n in range(40)]
+    attempts = DeadLetter.objects.order_by("c_offset").values_list("attempts", flat=True)
+    assert list(attempts) == [1, *[1] * 35, 2, *[1] * 4]
+    assert Attempt.objects.count() == 2, "of the two that have failed"
+
+
+def test_under_a_lease_a_row_of_them_is_parked_by_one_statement_too() -> None:
+    publish_each("bad", *range(30), key="a")
+    publish_each("other", key="b")
+    publish_each("last", key="a")
+    handler = Keeper("bad")
+    with CaptureQueriesContext(connection) as sent:
+        drain(parking(handler, Delivery.AT_LEAST_ONCE), batch_size=20)
+    set_aside = [query for query in sent.captured_queries if "INSERT INTO dead_letter_queue" in query["sql"]]
+    assert len(set_aside) == 4, "the one that has failed, a row for each of two batches, and the last one"
+    assert handler.calls == ["bad", "other"]
+    assert states() == [("bad", "dead"), *((payload, "parked") for payload in [*range(30), "last"])]
+    assert (lag(), claims()) == (0, [])
+    discard("bad")
+    last = Keeper()
+    drain(parking(last, Delivery.AT_LEAST_ONCE))
+    assert last.calls == [*range(30), "last"]

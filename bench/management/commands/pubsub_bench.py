@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from bench import consume, drop, fan_out, publish, rounds, wake
+from bench import consume, drop, fan_out, publish, rounds, setbacks, wake
 from bench.scratch import scratch_database
 from pubsub.delivery import Delivery
 from pubsub.management.arguments import whole_number
@@ -24,6 +24,7 @@ MEANINGFUL = {
     "publish": ("clients", "batch", "alone", "payload_bytes", "work_ms", "seconds", "rounds"),
     "consume": ("events", "together", "groups", "consumers", "batch", "payload_bytes", "delivery", "rounds"),
     "fanout": ("writers", "together", "groups", "consumers", "batch", "payload_bytes", "seconds", "rounds"),
+    "setbacks": ("events", "batch", "payload_bytes", "delivery", "rounds"),
     "wake": ("count", "rounds"),
     "latency": ("count", "rounds"),
 }
@@ -36,6 +37,9 @@ HEADINGS = {
     "fanout": (
         "{writers} writers, {together} events of {payload_bytes} bytes a transaction; {groups} groups with {consumers} "
         "consumers each, {batch} in a batch"
+    ),
+    "setbacks": (
+        "{events} events of {payload_bytes} bytes and of one key, each a transaction, {batch} in a batch, {delivery}"
     ),
     "wake": "{count} commits a round; latencies until a listener is notified",
     "latency": "{count} events a round, 100 a second; latencies until the handler is called",
@@ -66,6 +70,14 @@ def add_payload_bytes(parser: ArgumentParser) -> None:
     parser.add_argument("--payload-bytes", type=whole_number(1), default=1024, help="of a payload (default: 1024)")
 
 
+def add_batch(parser: ArgumentParser) -> None:
+    parser.add_argument("--batch", type=whole_number(1), default=100, help="events in a batch (default: 100)")
+
+
+def add_delivery(parser: ArgumentParser) -> None:
+    parser.add_argument("--delivery", choices=[mode.value for mode in Delivery], default=Delivery.TRANSACTIONAL.value)
+
+
 class Command(BaseCommand):
     help = (
         "Measures in a scratch database beside the real one, which is made and dropped for it. All figures are medians "
@@ -74,7 +86,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         subjects = parser.add_subparsers(
-            dest="subject", required=True, metavar="publish|consume|fanout|wake|latency|drop"
+            dest="subject", required=True, metavar="publish|consume|fanout|setbacks|wake|latency|drop"
         )
         publishing = subjects.add_parser("publish", help="events published a second")
         publishing.add_argument("--clients", type=whole_number(1), default=8, help="publishing processes (default: 8)")
@@ -103,11 +115,9 @@ class Command(BaseCommand):
         )
         consuming.add_argument("--groups", type=whole_number(1), default=1, help="that read all of it (default: 1)")
         consuming.add_argument("--consumers", type=whole_number(1), default=1, help="processes of each (default: 1)")
-        consuming.add_argument("--batch", type=whole_number(1), default=100, help="events in a batch (default: 100)")
+        add_batch(consuming)
         add_payload_bytes(consuming)
-        consuming.add_argument(
-            "--delivery", choices=[mode.value for mode in Delivery], default=Delivery.TRANSACTIONAL.value
-        )
+        add_delivery(consuming)
         fanning_out = subjects.add_parser("fanout", help="writers and several groups at the same time")
         fanning_out.add_argument("--writers", type=whole_number(1), default=2, help="publishing processes (default: 2)")
         fanning_out.add_argument(
@@ -115,9 +125,14 @@ class Command(BaseCommand):
         )
         fanning_out.add_argument("--groups", type=whole_number(1), default=5, help="that read all of it (default: 5)")
         fanning_out.add_argument("--consumers", type=whole_number(1), default=2, help="processes of each (default: 2)")
-        fanning_out.add_argument("--batch", type=whole_number(1), default=100, help="events in a batch (default: 100)")
+        add_batch(fanning_out)
         add_payload_bytes(fanning_out)
         fanning_out.add_argument("--seconds", type=positive, default=20, help="length of one turn (default: 20)")
+        failing = subjects.add_parser("setbacks", help="events a second that are parked, released, replayed")
+        failing.add_argument("--events", type=whole_number(2), default=3000, help="of one key (default: 3000)")
+        add_batch(failing)
+        add_payload_bytes(failing)
+        add_delivery(failing)
         waking = subjects.add_parser("wake", help="from a commit to a process that is notified of it")
         waking.add_argument("--count", type=whole_number(1), default=300, help="commits in each turn (default: 300)")
         latency = subjects.add_parser("latency", help="from a commit to the call of a handler")
@@ -128,7 +143,7 @@ class Command(BaseCommand):
         )
         dropping.add_argument("--clients", type=whole_number(1), default=4, help="publishing meanwhile (default: 4)")
         add_payload_bytes(dropping)
-        for subject in (publishing, consuming, fanning_out, waking, latency, dropping):
+        for subject in (publishing, consuming, fanning_out, failing, waking, latency, dropping):
             subject.add_argument("--rounds", type=whole_number(1), default=3, help="turns of each (default: 3)")
             subject.add_argument("--format", choices=["text", "json"], default="text")
             subject.add_argument("--database", default=DEFAULT_DB_ALIAS)
@@ -193,6 +208,17 @@ class Command(BaseCommand):
             **{name: options[name] for name in chosen},
         )
 
+    def _setbacks(self, options: dict[str, Any]) -> Table:
+        return setbacks.compare(
+            using=options["database"],
+            events=options["events"],
+            size=options["payload_bytes"],
+            batch=options["batch"],
+            delivery=Delivery(options["delivery"]),
+            rounds=options["rounds"],
+            say=self._say,
+        )
+
     def _latency(self, options: dict[str, Any]) -> Table:
         return wake.compare(
             using=options["database"],
@@ -228,8 +254,9 @@ class Command(BaseCommand):
 
     def _draw(self, subject: str, options: dict[str, Any], table: Table) -> None:
         self.stdout.write(HEADINGS[subject].format(**options))
-        columns = [name for name in COLUMNS if name in table[subject]]
-        self.stdout.write(" " * 16 + "".join(f"{COLUMNS[name][0]:>12}" for name in columns) + f"   {subject} is")
+        reference = next(iter(table))
+        columns = [name for name in COLUMNS if name in table[reference]]
+        self.stdout.write(" " * 16 + "".join(f"{COLUMNS[name][0]:>12}" for name in columns) + f"   {reference} is")
         for contestant, row in table.items():
             figures = "".join(f"{row[name]:>12{COLUMNS[name][1]}}" for name in columns)
             self.stdout.write(f"{contestant:16}{figures}   {row['times']:.2f} times this")

@@ -1,8 +1,11 @@
--- Notes that dead letters were handled after all; forgets what was noted in case that the worker dies.
+-- Notes that dead letters were handled after all, each at the attempt that stands beside it; forgets what was noted in
+-- case that the worker dies.
 WITH resolved AS (
-    UPDATE dead_letter_queue
-    SET state = 'resolved', attempts = %(attempts)s, next_attempt_at = NULL, updated_at = clock_timestamp()
-    WHERE id = ANY (%(ids)s)
-    RETURNING id
+    UPDATE dead_letter_queue AS letter
+    SET state = 'resolved', attempts = handled.attempt, next_attempt_at = NULL, updated_at = clock_timestamp()
+    FROM unnest(%(ids)s::bigint[], %(attempts)s::integer[]) AS handled (id, attempt)
+    WHERE letter.id = handled.id
+    RETURNING letter.id, letter.attempts
 )
-DELETE FROM dead_letter_attempts WHERE letter_id IN (SELECT id FROM resolved) AND attempt = %(attempts)s
+DELETE FROM dead_letter_attempts AS noted USING resolved
+WHERE noted.letter_id = resolved.id AND noted.attempt = resolved.attempts
