@@ -14,15 +14,20 @@ from pubsub.signals import around, around_handler
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.task import PartitionTask
 
+from .running import of_this_thread
+
 
 def handle(task: PartitionTask, entries: Iterable[Entry], *, at_once: int, attempt: int = 1) -> None:
     """Hands the group's own of these entries to the handler, in order; in lists of `at_once`, if it takes lists."""
     declared = task.declared
     events = events_of(entries, declared.topic, task.partition_id, declared.group, attempt)
     worker = os.getpid()
+    running = of_this_thread()
+    running.begin(task)
     try:
         if declared.batch:
             while several := list(itertools.islice(events, at_once)):
+                running.given = several
                 call(declared, several)
                 if os.getpid() != worker:
                     return
@@ -30,6 +35,7 @@ def handle(task: PartitionTask, entries: Iterable[Entry], *, at_once: int, attem
         handler = async_to_sync(declared.handler) if declared.is_asynchronous else declared.handler
         is_observed = around_handler.observers
         for event in events:
+            running.given = event
             if is_observed:
                 with around(event):
                     _finish(declared, handler(event))
@@ -38,6 +44,7 @@ def handle(task: PartitionTask, entries: Iterable[Entry], *, at_once: int, attem
             if os.getpid() != worker:
                 return
     finally:
+        running.end()
         if os.getpid() != worker:
             _end_child()
 

@@ -120,8 +120,14 @@ def _gauges(now: SystemStatus) -> Iterator[Metric]:
     dead = GaugeMetricFamily(
         "pubsub_dead_letters", "Open dead letters; counted up to 1,001 of a group", labels=[*_GROUP, "state"]
     )
+    in_hand = GaugeMetricFamily(
+        "pubsub_in_hand_seconds",
+        "How long the longest call of a handler has taken that is in hand; 0 while none takes longer than a second",
+        labels=_GROUP,
+    )
     for group in now.groups:
         who = [group.group, group.topic]
+        in_hand.add_metric(who, max((call.seconds for call in group.calls), default=0))
         for partition in group.partitions:
             lag.add_metric([*who, str(partition.partition)], partition.lag)
             behind.add_metric([*who, str(partition.partition)], partition.behind_s)
@@ -130,7 +136,7 @@ def _gauges(now: SystemStatus) -> Iterator[Metric]:
             state.add_metric([*who, each], each == group.status)
         for kind in ("dead", "retrying", "parked"):
             dead.add_metric([*who, kind], getattr(group, kind))
-    yield from (lag, behind, members, state, dead)
+    yield from (lag, behind, members, in_hand, state, dead)
     yield _problems(now)
 
     for name, help_text, value in (

@@ -37,6 +37,7 @@ from .leader import Leader
 from .maintenance import JOBS, URGENT, Maintenance
 from .membership import Membership
 from .threads import handing_over, tending_connections
+from .watch import LOOK_S, HandlerWatch
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +110,7 @@ class Worker:
             else None
         )
         self._membership = Membership(using, self.worker_id, [])
+        self._watch = HandlerWatch(using, self.worker_id, threads, self.stop)
 
     def _make_modes(self) -> dict[Delivery, Mode]:
         context = WorkerContext(
@@ -155,6 +157,7 @@ class Worker:
             self._leases.stop()
             if not self.drain:
                 self._maintenance.stop()
+            self._watch.stop()
             self._membership.stop()
             if self._leader:
                 self._leader.stop()
@@ -202,6 +205,7 @@ class Worker:
         self._warn_of_partitions()
         # Others must hear of it before its first maintenance, which may take long where much is to be done.
         self._membership.start()
+        self._watch.start(after_s=LOOK_S)
         for mode in self._modes.values():
             mode.start()
         if self._leader:
@@ -300,6 +304,7 @@ class Worker:
         """Returns whether there was anything to do. What fails here, though no event is to blame, is left alone for a
         while: other partitions go on."""
         task = work.task
+        self._watch.attend()
         mode = self._modes[task.declared.delivery]
         done: list[tuple[Outcome, float]] = []
         begun = time.monotonic()
