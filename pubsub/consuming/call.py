@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 from asgiref.sync import async_to_sync
+from django.db import connections
 
 from pubsub.errors import InvalidSubscription
 from pubsub.events import Entry, Event, events_of
@@ -14,7 +15,7 @@ from pubsub.signals import around, around_handler
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.task import PartitionTask
 
-from .running import of_this_thread
+from .running import here, of_this_thread
 
 
 def handle(task: PartitionTask, entries: Iterable[Entry], *, at_once: int, attempt: int = 1) -> None:
@@ -22,8 +23,8 @@ def handle(task: PartitionTask, entries: Iterable[Entry], *, at_once: int, attem
     declared = task.declared
     events = events_of(entries, declared.topic, task.partition_id, declared.group, attempt)
     worker = os.getpid()
-    running = of_this_thread()
-    running.begin(task)
+    running = getattr(here, "running", None) or of_this_thread()
+    running.task, running.connection = task, connections[task.using]
     try:
         if declared.batch:
             while several := list(itertools.islice(events, at_once)):
@@ -44,7 +45,7 @@ def handle(task: PartitionTask, entries: Iterable[Entry], *, at_once: int, attem
             if os.getpid() != worker:
                 return
     finally:
-        running.end()
+        running.given = None
         if os.getpid() != worker:
             _end_child()
 

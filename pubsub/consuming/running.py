@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import psycopg
-from django.db import connections
 
 from pubsub.events import Event
 from pubsub.subscriptions.task import PartitionTask
@@ -20,27 +19,22 @@ Given = Event | Sequence[Event]
 class Running:
     """The call that one thread is in. Others read it while it changes."""
 
-    __slots__ = ("_connection", "given", "is_overdue", "task")
+    __slots__ = ("connection", "given", "is_overdue", "task")
 
     def __init__(self) -> None:
         self.task: PartitionTask | None = None
+        """The last one."""
+        self.connection: Any = None
+        """Django's, to the worker's database."""
         self.given: Given | None = None
         """What the handler has in hand: an event, or a list of them. None between two batches."""
         self.is_overdue = False
         """Whether its time is over, and it has not ended."""
-        self._connection: Any = None
-
-    def begin(self, task: PartitionTask) -> None:
-        """A batch begins."""
-        self.task, self._connection = task, connections[task.using]
-
-    def end(self) -> None:
-        self.given = None
 
     @property
-    def session(self) -> Any:
+    def session(self) -> psycopg.Connection[Any] | None:
         """The database session that the worker has in this thread; None where there is none now."""
-        return getattr(self._connection, "connection", None)
+        return getattr(self.connection, "connection", None)
 
     @property
     def session_pid(self) -> int | None:
@@ -52,13 +46,13 @@ class Running:
             return None  # closed meanwhile
 
 
-_of_thread = threading.local()
+here = threading.local()
+"""Where each thread keeps its own, as `running`."""
 
 
 def of_this_thread() -> Running:
     """What the calling thread has in hand; always the same object."""
-    try:
-        running: Running = _of_thread.running
-    except AttributeError:
-        running = _of_thread.running = Running()
+    if not hasattr(here, "running"):
+        here.running = Running()
+    running: Running = here.running
     return running

@@ -148,6 +148,7 @@ class Worker:
                 wait_period_s=self.wait_period_s,
                 done=self._wake.set,
                 broken=self._break,
+                begins=self._watch.attend,
             ) as take_on:
                 self._run(take_on)
             if self._broken:
@@ -304,7 +305,6 @@ class Worker:
         """Returns whether there was anything to do. What fails here, though no event is to blame, is left alone for a
         while: other partitions go on."""
         task = work.task
-        self._watch.attend()
         mode = self._modes[task.declared.delivery]
         done: list[tuple[Outcome, float]] = []
         begun = time.monotonic()
