@@ -102,6 +102,10 @@ class HandlerEndedTransaction(PubSubError):
     """A handler ended the transaction it ran in, or its connection: its effects could not be tied to the event."""
 
 
+class HandlerTimeout(PubSubError):
+    """A handler took longer than its timeout, and was interrupted."""
+
+
 class LeaseLost(PubSubError):
     """A worker was silent for too long, and another one has taken over its lease."""
 

@@ -45,6 +45,7 @@ class SubscriptionAdmin(Pages):
                     "delivery",
                     "on_failure",
                     "retry_delays_shown",
+                    "timeout",
                     "expires_after",
                 )
             },

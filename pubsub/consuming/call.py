@@ -3,7 +3,7 @@
 import inspect
 import itertools
 import os
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -15,7 +15,8 @@ from pubsub.signals import around, around_handler
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.task import PartitionTask
 
-from .running import here, of_this_thread
+from .running import Running, here, of_this_thread
+from .time_limit import TimeLimit, limited, within
 
 
 def handle(task: PartitionTask, entries: Iterable[Entry], *, at_once: int, attempt: int = 1) -> None:
@@ -33,7 +34,7 @@ def handle(task: PartitionTask, entries: Iterable[Entry], *, at_once: int, attem
                 if os.getpid() != worker:
                     return
             return
-        handler = async_to_sync(declared.handler) if declared.is_asynchronous else declared.handler
+        handler = _callable(declared, running)
         is_observed = around_handler.observers
         for event in events:
             running.given = event
@@ -45,22 +46,35 @@ def handle(task: PartitionTask, entries: Iterable[Entry], *, at_once: int, attem
             if os.getpid() != worker:
                 return
     finally:
-        running.given = None
+        running.given = running.connection = None
         if os.getpid() != worker:
             _end_child()
 
 
 def call(declared: Declaration, events: Sequence[Event]) -> None:
     """One call, with one event, or with all of them where the handler takes lists."""
-    handler = async_to_sync(declared.handler) if declared.is_asynchronous else declared.handler
+    handler = _callable(declared, of_this_thread())
     with around(*events):
         _finish(declared, handler(events if declared.batch else events[0]))
 
 
-def _finish(declared: Declaration, result: Any) -> None:
+def _callable(declared: Declaration, running: Running) -> Callable[[Any], Any]:
+    """The handler as it is called: from a thread, and within its time, if that is limited."""
+    if declared.timeout is None:
+        return async_to_sync(declared.handler) if declared.is_asynchronous else declared.handler
+
+    def call_within(events: Any, limit: TimeLimit) -> None:
+        _finish(declared, declared.handler(events), limit)
+
+    return limited(declared, running, float(declared.timeout), call_within)  # type: ignore[arg-type]
+
+
+def _finish(declared: Declaration, result: Any, limit: TimeLimit | None = None) -> None:
     """An asynchronous function that does not look like one, behind a lambda or a decorator, is awaited all the same."""
     if inspect.isawaitable(result):
-        async_to_sync(_await)(result)
+        if limit:
+            limit.interrupts = False
+        async_to_sync(_await)(result, limit)
     elif inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise InvalidSubscription(
             f"{declared.handler_name} returned a generator, of which nothing has been done. A handler must do its work "
@@ -74,5 +88,8 @@ def _end_child() -> None:
     os._exit(1)
 
 
-async def _await(result: Awaitable[Any]) -> None:
-    await result
+async def _await(result: Awaitable[Any], limit: TimeLimit | None) -> None:
+    if limit:
+        await within(limit, result)
+    else:
+        await result

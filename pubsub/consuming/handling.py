@@ -15,7 +15,7 @@ from pubsub.db.guard import cannot_continue, check_still_in_transaction
 from pubsub.db.sql import load
 from pubsub.dead_letters.parking import unblocked
 from pubsub.dead_letters.set_aside import set_aside
-from pubsub.errors import HandlerEndedTransaction
+from pubsub.errors import HandlerEndedTransaction, HandlerTimeout
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
@@ -49,6 +49,7 @@ class AllAtOnce:
 
     task: PartitionTask
     at_once: int
+    doomed: Doomed = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
 
     def __call__(self, batch: Batch) -> Outcome:
@@ -68,6 +69,8 @@ class AllAtOnce:
             if given is None:
                 return
             bear(error, self.task, given, self.began, None)
+        if isinstance(error, HandlerTimeout) and given and not self.task.declared.batch:
+            self.doomed[given.last.transaction_id] = error  # it would hang once more
         raise HandlerFailed(type(error).__name__) from error
 
 

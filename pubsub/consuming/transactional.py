@@ -28,7 +28,7 @@ from pubsub.dead_letters.attempts import (
     uncount_death,
 )
 from pubsub.dead_letters.set_aside import has_open
-from pubsub.errors import HandlerEndedTransaction
+from pubsub.errors import HandlerEndedTransaction, HandlerTimeout
 from pubsub.subscriptions.task import PartitionTask
 
 from .crashes import BELIEVED_S, Counted, CrashCounter, show_that_no_worker_died
@@ -129,7 +129,7 @@ def handle_batch(
     task = session.task
     if not (task.parks_keys and has_open(task)):
         try:
-            return _in_one_transaction(session, size, AllAtOnce(task=task, at_once=size))
+            return _in_one_transaction(session, size, AllAtOnce(task=task, at_once=size, doomed=doomed))
         except HandlerFailed as failed:
             logger.debug("a batch of %s failed (%s); trying its transactions one by one", task, failed)
     return _one_by_one(OneByOne(task=task, at_once=size, doomed=doomed), size)
@@ -234,9 +234,10 @@ def _retry(task: PartitionTask, at_once: int, counted: Letters | None, failing: 
             if failing:
                 forget_failures(db, task, letters.ends[0], failing)
             make_hooks_robust(connections[using])
-    except (HandlerEndedTransaction, Spoiled) as ended:
+    except (HandlerEndedTransaction, HandlerTimeout, Spoiled) as ended:
         why = doomed[key] if isinstance(ended, Spoiled) else ended
         with transaction.atomic(using=using), connections[using].cursor() as db:
+            lock_cursor(db, task)  # a lock that is committed says that no worker has died
             if again := lock_letters(db, task, letters.ids):
                 failed_again(db, task, again, why, attempt)
                 if failing:

@@ -371,6 +371,15 @@ class Migration(OnPostgreSQL):
                     ),
                 ),
                 (
+                    "timeout",
+                    models.DurationField(
+                        "timeout",
+                        null=True,
+                        blank=True,
+                        db_comment="How long one call of its handler may take; null: no limit",
+                    ),
+                ),
+                (
                     "missed",
                     models.JSONField(
                         "missed offsets",

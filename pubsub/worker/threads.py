@@ -23,8 +23,8 @@ def handing_over(
 ) -> Iterator[Callable[[Work], bool]]:
     """A way to hand work over to so many threads; with one, it is done at once, in the caller's.
 
-    `begins` is called once in each of them, `done` when one has its hands free, `broken` when one has failed in a way that
-    ends the worker.
+    `begins` is called once in each of them, `done` when one has its hands free, `broken` when one has failed in a way
+    that ends the worker.
     """
     if threads == 1:
         begins()
