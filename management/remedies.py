@@ -32,7 +32,7 @@ def remedy(problem: Problem, using: str = DEFAULT_DB_ALIAS) -> str:
         case "behind":
             command = f"pubsub_group members {group} --topic={topic}"
         case "hanging":
-            command = "pubsub_workers list"
+            command = f"pubsub_workers stop {quote(problem.worker)} --now"
         case "not-moving":
             command = f"pubsub_tail {topic} --from={problem.offset} --max-events=1"
         case "no-handler":

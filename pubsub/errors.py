@@ -37,6 +37,10 @@ class UnknownGroup(PubSubError):
     """The group is not subscribed to the topic."""
 
 
+class UnknownWorker(PubSubError):
+    """There is no such worker."""
+
+
 class Refused(PubSubError):
     """What an operator asked for contradicts the present state, or would lose something."""
 
@@ -74,6 +78,10 @@ class NotHandled(PubSubError):
 
 class Reject(NotHandled):
     """Raised by a handler: further attempts are pointless. The event becomes a dead letter at once."""
+
+
+class Skipped(Reject):
+    """An operator has let a group pass the event without handling it."""
 
 
 class UnreadableEvent(Reject):
