@@ -31,6 +31,8 @@ def remedy(problem: Problem, using: str = DEFAULT_DB_ALIAS) -> str:
             command = f"pubsub_group seek {group} --topic={topic} --by=0"  # acknowledges it
         case "behind":
             command = f"pubsub_group members {group} --topic={topic}"
+        case "hanging":
+            command = f"pubsub_workers stop {quote(problem.worker)} --now"
         case "not-moving":
             command = f"pubsub_tail {topic} --from={problem.offset} --max-events=1"
         case "no-handler":

@@ -37,6 +37,10 @@ class UnknownGroup(PubSubError):
     """The group is not subscribed to the topic."""
 
 
+class UnknownWorker(PubSubError):
+    """There is no such worker."""
+
+
 class Refused(PubSubError):
     """What an operator asked for contradicts the present state, or would lose something."""
 
@@ -76,6 +80,10 @@ class Reject(NotHandled):
     """Raised by a handler: further attempts are pointless. The event becomes a dead letter at once."""
 
 
+class Skipped(Reject):
+    """An operator has let a group pass the event without handling it."""
+
+
 class UnreadableEvent(Reject):
     """An event's payload or metadata is JSON that Python cannot hold, such as a number of 5,000 digits."""
 
@@ -100,6 +108,10 @@ class WorkerDied(PubSubError):
 
 class HandlerEndedTransaction(PubSubError):
     """A handler ended the transaction it ran in, or its connection: its effects could not be tied to the event."""
+
+
+class HandlerTimeout(PubSubError):
+    """A handler took longer than its timeout, and was interrupted."""
 
 
 class LeaseLost(PubSubError):

@@ -48,6 +48,10 @@ event_failed = Signal()
 first event, `count` of events, their `transaction_id`; `attempt`; `handler`, its name; `exception`, the object;
 `retry_in_s`, seconds until the next attempt, or None if these are dead letters now."""
 
+handler_overdue = Signal()
+"""A handler has not ended a while after its `timeout` was over and it was interrupted: `topic`, `group`, `partition`;
+`handler`, its name; `seconds`, its timeout. Told in a thread of its own, while the handler still runs."""
+
 sequenced = Signal()
 """A pass has numbered something: `messages` (how many), `topic_ids`, `seconds`."""
 

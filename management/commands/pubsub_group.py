@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from pubsub import control
-from pubsub.management.arguments import duration, start, steps, whole_number
+from pubsub.management.arguments import LARGEST_ID, duration, start, steps, whole_number
 from pubsub.management.exits import MISUSED
 from pubsub.management.operator_command import OperatorCommand
 from pubsub.management.status_text import group_as_data
@@ -64,6 +64,12 @@ class Command(OperatorCommand):
         self._add_group(parts)
         parts.add_argument("--older-than", type=duration, required=True, help="such as 3d or 12h")
         self._add_force(parts, "wait for workers' transactions and end leases, instead of refusing")
+        self.add_changing_arguments(parts)
+        parts = actions.add_parser("skip", help="pass one event without handling it: it becomes a dead letter")
+        self._add_group(parts)
+        parts.add_argument("--partition", type=whole_number(0), required=True, help="the event's partition")
+        parts.add_argument("--offset", type=whole_number(1, LARGEST_ID), required=True, help="the event's offset")
+        self._add_force(parts, "end the database sessions of workers that have it in hand, instead of refusing")
         self.add_changing_arguments(parts)
         parts = actions.add_parser("rename", help="give it another name, under which it continues where it was")
         self._add_group(parts)
@@ -184,6 +190,28 @@ class Command(OperatorCommand):
                     topic, group, older_than=older_than, force=options["force"], wait_s=options["wait"], **who
                 )
         self._report_moves(group, topic, moves, options)
+
+    def skip(self, group: str, topic: str | None = None, **options: Any) -> None:
+        topic = self._one_topic(group, topic, options)
+        event = {"partition": options["partition"], "offset": options["offset"]}
+        if options["dry_run"]:
+            done = control.preview_skip(topic, group, using=options["database"], **event)
+        else:
+            who = {"actor": options["actor"], "reason": options["reason"], "using": options["database"]}
+            done = control.skip_event(topic, group, force=options["force"], wait_s=options["wait"], **event, **who)
+        lines = [
+            f"Worker {call.worker_id} has been handling offset {call.offset:,} for {seconds(call.seconds)}: "
+            f"its database session {call.session_pid or '–'} {'would end' if options['dry_run'] else 'was ended'}."
+            for call in done.calls
+        ]
+        if options["dry_run"]:
+            lines.append(f"{done.before:,} events have to be handled before offset {done.offset:,}.")
+        else:
+            lines.append(
+                f'Group "{group}" has passed offset {done.offset:,} of topic "{topic}": {done.letters:,} '
+                f"{'event is a dead letter' if done.letters == 1 else 'events are dead letters'} now."
+            )
+        self.report(options, {**vars(done), "calls": [vars(call) for call in done.calls]}, lines)
 
     def rename(self, group: str, name: str, topic: str | None = None, **options: Any) -> None:
         with self.changing(options) as who:

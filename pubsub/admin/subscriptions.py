@@ -4,6 +4,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
+from django.db import router
 from django.db.models import BigIntegerField, OuterRef, QuerySet, Subquery, Sum
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
@@ -11,6 +12,7 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
 from pubsub.models import ConsumerLag, Member, OperatorEvent, Subscription
+from pubsub.monitoring.calls import calls_in_hand
 
 from .formats import number, pretty_json
 from .group_actions import ACTIONS, action_view, gone, offered
@@ -32,7 +34,7 @@ class SubscriptionAdmin(Pages):
     show_facets = admin.ShowFacets.NEVER
     fieldsets = (
         (None, {"fields": ("group_id", "topic", "status", "status_changed_at", "status_reason", "created_at")}),
-        (_("Progress"), {"fields": ("lag_shown", "cursors", "members_shown", "missed_shown")}),
+        (_("Progress"), {"fields": ("lag_shown", "cursors", "in_hand_shown", "members_shown", "missed_shown")}),
         (
             _("Configuration"),
             {
@@ -43,6 +45,7 @@ class SubscriptionAdmin(Pages):
                     "delivery",
                     "on_failure",
                     "retry_delays_shown",
+                    "timeout",
                     "expires_after",
                 )
             },
@@ -102,6 +105,13 @@ class SubscriptionAdmin(Pages):
     def cursors(self, subscription: Subscription) -> str:
         cursors = ConsumerLag.objects.filter(group_id=subscription.group_id, topic_id=subscription.topic_id)
         return render_to_string("admin/pubsub/subscription/cursors.html", {"cursors": cursors.order_by("partition_id")})
+
+    @admin.display(description=_("in hand"))
+    def in_hand_shown(self, subscription: Subscription) -> str:
+        here = (subscription.topic.name, subscription.group_id)
+        using = router.db_for_read(Subscription)
+        calls = [call for call in calls_in_hand(using) if (call.topic, call.group) == here]
+        return render_to_string("admin/pubsub/subscription/in_hand.html", {"calls": calls})
 
     @admin.display(description=_("members"))
     def members_shown(self, subscription: Subscription) -> str:

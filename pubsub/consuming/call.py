@@ -3,18 +3,22 @@
 import inspect
 import itertools
 import os
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from asgiref.sync import async_to_sync
+from django.db import connections
 
 from pubsub.errors import InvalidSubscription
 from pubsub.events import Entry, Event, events_of
 from pubsub.signals import around, around_handler
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.task import PartitionTask
+
+from .running import Running, here, of_this_thread
+from .time_limit import TimeLimit, limited, within
 
 
 @dataclass(kw_only=True)
@@ -43,16 +47,20 @@ def handle(
     declared = task.declared
     events = events_of(entries, declared.topic, task.partition_id, declared.group, attempt)
     worker = os.getpid()
+    running = getattr(here, "running", None) or of_this_thread()
+    running.task, running.connection = task, connections[task.using]
     try:
         if declared.batch:
             while several := list(itertools.islice(events, at_once)):
+                running.given = several
                 call(declared, several, seen)
                 if os.getpid() != worker:
                     return
             return
-        handler = async_to_sync(declared.handler) if declared.is_asynchronous else declared.handler
+        handler = _callable(declared, running)
         is_observed = around_handler.observers
         for event in events:
+            running.given = event
             if is_observed:
                 with seen.around(event):
                     _finish(declared, handler(event))
@@ -61,21 +69,35 @@ def handle(
             if os.getpid() != worker:
                 return
     finally:
+        running.given = running.connection = None
         if os.getpid() != worker:
             _end_child()
 
 
 def call(declared: Declaration, events: Sequence[Event], seen: Seen | None = None) -> None:
     """One call, with one event, or with all of them where the handler takes lists."""
-    handler = async_to_sync(declared.handler) if declared.is_asynchronous else declared.handler
+    handler = _callable(declared, of_this_thread())
     with (seen or Seen()).around(*events):
         _finish(declared, handler(events if declared.batch else events[0]))
 
 
-def _finish(declared: Declaration, result: Any) -> None:
+def _callable(declared: Declaration, running: Running) -> Callable[[Any], Any]:
+    """The handler as it is called: from a thread, and within its time, if that is limited."""
+    if declared.timeout is None:
+        return async_to_sync(declared.handler) if declared.is_asynchronous else declared.handler
+
+    def call_within(events: Any, limit: TimeLimit) -> None:
+        _finish(declared, declared.handler(events), limit)
+
+    return limited(declared, running, float(declared.timeout), call_within)  # type: ignore[arg-type]
+
+
+def _finish(declared: Declaration, result: Any, limit: TimeLimit | None = None) -> None:
     """An asynchronous function that does not look like one, behind a lambda or a decorator, is awaited all the same."""
     if inspect.isawaitable(result):
-        async_to_sync(_await)(result)
+        if limit:
+            limit.interrupts = False
+        async_to_sync(_await)(result, limit)
     elif inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise InvalidSubscription(
             f"{declared.handler_name} returned a generator, of which nothing has been done. A handler must do its work "
@@ -89,5 +111,8 @@ def _end_child() -> None:
     os._exit(1)
 
 
-async def _await(result: Awaitable[Any]) -> None:
-    await result
+async def _await(result: Awaitable[Any], limit: TimeLimit | None) -> None:
+    if limit:
+        await within(limit, result)
+    else:
+        await result

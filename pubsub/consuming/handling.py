@@ -16,7 +16,7 @@ from pubsub.db.guard import cannot_continue, check_still_in_transaction
 from pubsub.db.sql import load
 from pubsub.dead_letters.parking import unblocked
 from pubsub.dead_letters.set_aside import set_aside
-from pubsub.errors import HandlerEndedTransaction
+from pubsub.errors import HandlerEndedTransaction, HandlerTimeout
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
@@ -51,26 +51,29 @@ class AllAtOnce:
 
     task: PartitionTask
     at_once: int
+    doomed: Doomed = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     seen: Seen = field(default_factory=partial(Seen, may_be_abandoned=True))
 
     def __call__(self, batch: Batch) -> Outcome:
         task = self.task
-        to_park = ToPark(task)
+        to_park = ToPark(task) if task.parks_keys else None
         try:
-            entries = to_park.without_those(batch) if task.parks_keys else batch.entries
+            entries = to_park.without_those(batch) if to_park else batch.entries
             handle(task, entries, at_once=self.at_once, seen=self.seen)
         except BaseException as error:
             check_still_in_transaction(task.using, because=error)
             raise
         check_still_in_transaction(task.using)
-        return Outcome(passed=batch.passed, failed=to_park.park(), last=batch.last)
+        return Outcome(passed=batch.passed, failed=to_park.park() if to_park else 0, last=batch.last)
 
     def judge(self, error: BaseException, given: Given | None) -> None:
         if not is_the_handlers(error, self.task.using):
             if given is None:
                 return
             bear(error, self.task, given, self.began, None)
+        if isinstance(error, HandlerTimeout) and given and not self.task.declared.batch:
+            self.doomed[given.last.transaction_id] = error  # it would hang once more
         raise HandlerFailed(type(error).__name__) from error
 
 

@@ -119,7 +119,7 @@ def handle_batch(
     if failing and failing.is_ahead:
         return _handle_isolated(session, size, failing, doomed)
     task = session.task
-    all_at_once = AllAtOnce(task=task, at_once=size)
+    all_at_once = AllAtOnce(task=task, at_once=size, doomed=doomed)
     try:
         return _in_one_transaction(session, size, all_at_once)
     except HandlerFailed as failed:

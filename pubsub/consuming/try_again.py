@@ -17,7 +17,7 @@ from pubsub.db.errors import is_the_handlers
 from pubsub.db.guard import check_still_in_transaction, refusing_to_end, was_lost
 from pubsub.db.transactions import make_hooks_robust
 from pubsub.dead_letters.attempts import Letters, failed_again, lock_due_and_parked, lock_letters, read, resolve
-from pubsub.errors import HandlerEndedTransaction
+from pubsub.errors import HandlerEndedTransaction, HandlerTimeout
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
@@ -116,6 +116,9 @@ class TryAgain:
                     raise
                 bear(error, task, in_hand[0].given, began, None)
             self.seen.offsets |= seen.offsets
+            if isinstance(error, HandlerTimeout) and not task.declared.batch:
+                (hung,) = [it for it in several if it.first.transaction_id == in_hand[0].transaction_id]
+                self.doomed[_key_of(hung)] = error  # it would hang once more
             raise HandlerFailed(type(error).__name__) from error
         resolve(db, task, [(letters, self._attempt(letters)) for letters in several])
         return sum(map(len, several))
@@ -145,7 +148,7 @@ class TryAgain:
     def _failure_of(self, letters: Letters, together: PublishedTogether, attempt: int) -> BaseException | None:
         """Handles a transaction in a savepoint. Returns what it failed of."""
         task, using, began = self.task, self.task.using, time.monotonic()
-        key = ("letters", letters.ids[0])
+        key = _key_of(letters)
         try:
             with refusing_to_end(using), transaction.atomic(using=using):
                 if key in self.doomed:
@@ -156,7 +159,7 @@ class TryAgain:
                 return error
             try:
                 check_still_in_transaction(using, because=error)
-            except HandlerEndedTransaction as ended:
+            except (HandlerEndedTransaction, HandlerTimeout) as ended:
                 self.doomed[key] = ended
                 raise Spoiled from ended
             if not is_the_handlers(error, using):
@@ -168,6 +171,10 @@ class TryAgain:
                     raise Spoiled from error
             return error
         return None
+
+
+def _key_of(letters: Letters) -> Any:
+    return "letters", letters.ids[0]
 
 
 def _is_of_letters(key: Any) -> bool:

@@ -10,12 +10,16 @@ from .groups import GroupState, cancel, pause, remove_group, resume, subscriptio
 from .rename import Renamed, rename_group
 from .resize import resize_topic
 from .seek import CursorMove, force_complete, preview_force_complete, preview_seek, seek
+from .skip import Skip, preview_skip, skip_event
 from .topics import configure_topic, create_topic, losses, remove_topic, sync_topics
+from .workers import WorkerStop, preview_stop, stop_worker
 
 __all__ = [
     "CursorMove",
     "GroupState",
     "Renamed",
+    "Skip",
+    "WorkerStop",
     "cancel",
     "configure_topic",
     "create_topic",
@@ -25,12 +29,16 @@ __all__ = [
     "pause",
     "preview_force_complete",
     "preview_seek",
+    "preview_skip",
+    "preview_stop",
     "remove_group",
     "remove_topic",
     "rename_group",
     "resize_topic",
     "resume",
     "seek",
+    "skip_event",
+    "stop_worker",
     "subscriptions_of",
     "sync_topics",
 ]

@@ -21,7 +21,7 @@ from django.db import connections
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from pubsub.errors import HandlerEndedTransaction
+from pubsub.errors import HandlerEndedTransaction, HandlerTimeout
 
 from .first_words import first_words
 
@@ -86,6 +86,8 @@ def check_still_in_transaction(using: str, *, because: BaseException | None = No
         ended = not session.broken  # one that was lost is not the handler's doing
     else:
         ended = session.info.transaction_status == TransactionStatus.IDLE
+    if ended and isinstance(because, HandlerTimeout):
+        raise because  # what was interrupted was rolled back by the worker itself
     if ended:
         raise HandlerEndedTransaction(
             "The handler committed, rolled back or closed the connection that it was called in. It must leave that to "

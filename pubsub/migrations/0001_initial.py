@@ -371,6 +371,15 @@ class Migration(OnPostgreSQL):
                     ),
                 ),
                 (
+                    "timeout",
+                    models.DurationField(
+                        "timeout",
+                        null=True,
+                        blank=True,
+                        db_comment="How long one call of its handler may take; null: no limit",
+                    ),
+                ),
+                (
                     "missed",
                     models.JSONField(
                         "missed offsets",
@@ -482,6 +491,52 @@ class Migration(OnPostgreSQL):
                 "db_table_comment": "Members: the processes that work for a group, with their last heartbeats",
                 "verbose_name": "member",
                 "verbose_name_plural": "members",
+            },
+        ),
+        migrations.CreateModel(
+            name="WorkerProcess",
+            fields=[
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("worker_id", models.TextField("worker")),
+                ("host", models.TextField("machine")),
+                ("pid", models.IntegerField("process")),
+                (
+                    "threads",
+                    models.IntegerField("threads", db_comment="How many partitions it handles at the same time"),
+                ),
+                (
+                    "lock_key",
+                    models.IntegerField(
+                        null=True,
+                        db_comment="The advisory lock that it holds for as long as it is connected; null: none",
+                    ),
+                ),
+                (
+                    "in_hand",
+                    models.JSONField(
+                        "in hand",
+                        default=list,
+                        db_default=models.Value([], models.JSONField()),
+                        db_comment="The calls of handlers that have taken longer than a second, and since when",
+                    ),
+                ),
+                (
+                    "stop_requested_at",
+                    models.DateTimeField(
+                        "stop requested",
+                        null=True,
+                        db_comment="When an operator has asked it to stop; null: no operator has",
+                    ),
+                ),
+                ("started_at", models.DateTimeField("started", db_default=ClockTimestamp(), editable=False)),
+            ],
+            options={
+                "default_permissions": (),
+                "db_table": "outbox_workers",
+                "db_table_comment": "Workers: the processes that call handlers, and what they have had in hand for long",
+                "verbose_name": "worker",
+                "verbose_name_plural": "workers",
+                "constraints": [models.UniqueConstraint(fields=["worker_id"], name="outbox_workers_worker_id")],
             },
         ),
         # What publishers write.

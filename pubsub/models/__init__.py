@@ -5,7 +5,7 @@ from .audit import OperatorEvent, Sample
 from .cursor import ConsumerLag, ConsumerOffset, Lease
 from .dead_letter import Attempt, DeadLetter
 from .log import LogCounter, LogEntry, LogPartitionCounter, LogView, SegmentContents, Sequencer
-from .member import Member
+from .member import Member, WorkerProcess
 from .message import DedupKey, DelayedMessage, OutboxMessage
 from .overview import Overview
 from .topic import Resize, Semantics, StartPosition, Status, Subscription, Topic, ZeroSubscribers
@@ -38,5 +38,6 @@ __all__ = [
     "Status",
     "Subscription",
     "Topic",
+    "WorkerProcess",
     "ZeroSubscribers",
 ]

@@ -28,3 +28,37 @@ class Member(models.Model):
 
     def __str__(self) -> str:
         return f"{self.worker_id} of {self.group_id}"
+
+
+class WorkerProcess(models.Model):
+    """A process that runs a worker: what it has in hand, and whether an operator wants it to stop."""
+
+    id = models.BigAutoField(primary_key=True)
+    worker_id = models.TextField(_("worker"))
+    host = models.TextField(_("machine"))
+    pid = models.IntegerField(_("process"))
+    threads = models.IntegerField(_("threads"), db_comment="How many partitions it handles at the same time")
+    lock_key = models.IntegerField(
+        null=True, db_comment="The advisory lock that it holds for as long as it is connected; null: none"
+    )
+    in_hand = models.JSONField(
+        _("in hand"),
+        default=list,
+        db_default=models.Value([], models.JSONField()),
+        db_comment="The calls of handlers that have taken longer than a second, and since when",
+    )
+    stop_requested_at = models.DateTimeField(
+        _("stop requested"), null=True, db_comment="When an operator has asked it to stop; null: no operator has"
+    )
+    started_at = models.DateTimeField(_("started"), db_default=ClockTimestamp(), editable=False)
+
+    class Meta:
+        db_table = "outbox_workers"
+        default_permissions = ()
+        db_table_comment = "Workers: the processes that call handlers, and what they have had in hand for long"
+        verbose_name = _("worker")
+        verbose_name_plural = _("workers")
+        constraints = [models.UniqueConstraint(fields=["worker_id"], name="outbox_workers_worker_id")]
+
+    def __str__(self) -> str:
+        return self.worker_id

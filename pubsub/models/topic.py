@@ -218,6 +218,9 @@ class Subscription(models.Model):
         blank=True,
         db_comment="A temporary subscription is removed when it was not used for so long; null: it stays",
     )
+    timeout = models.DurationField(
+        _("timeout"), null=True, blank=True, db_comment="How long one call of its handler may take; null: no limit"
+    )
     missed = models.JSONField(
         _("missed offsets"),
         null=True,

@@ -1,6 +1,7 @@
 """What is known of the whole system at one moment, as plain data."""
 
 import datetime as dt
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,9 @@ from pubsub.retention.plan import Held
 
 XIDS_LIMIT = 1001
 """How far events are counted whose transaction id is still to come."""
+
+HANGING_S = 45
+"""A call that takes longer seems to hang. Said before the groups that wait for its worker seem to make no progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +84,36 @@ class Stop:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Call:
+    """A call of a handler that has taken longer than a second, in a worker that lives."""
+
+    worker_id: str
+    host: str
+    pid: int
+    threads: int
+    """How many partitions its worker handles at the same time."""
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    """Of its event; of the first one, where the handler takes lists."""
+    event_id: uuid.UUID
+    events: int
+    handler: str
+    session_pid: int | None
+    """The worker's database session in that thread; null where it has none, or where that does not show."""
+    is_overdue: bool
+    """Whether its timeout is over, and it has not ended."""
+    since: dt.datetime
+    seconds: float
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it has taken so long that something seems to be wrong with it."""
+        return self.is_overdue or self.seconds > HANGING_S
+
+
+@dataclass(frozen=True, kw_only=True)
 class GroupStatus:
     """A group on one topic."""
 
@@ -118,6 +152,10 @@ class GroupStatus:
     """The lag some minutes ago, by the samples; null where there are none."""
     has_handler: bool = True
     """Whether the code of this process declares a handler for it."""
+    calls: tuple[Call, ...] = ()
+    """What its workers have had in hand for long, the oldest first."""
+    waits_for: tuple[str, ...] = ()
+    """The workers that it waits for, if all that it has hang in calls, its own or other groups'."""
     partitions: tuple[PartitionStatus, ...] = ()
 
     @property

@@ -21,7 +21,7 @@ from django.views.generic import View
 
 from pubsub.errors import MissingExtra
 from pubsub.models import OutboxMessage, Status
-from pubsub.signals import batch_handled, event_failed, sequenced
+from pubsub.signals import batch_handled, event_failed, handler_overdue, sequenced
 
 from .problems import CODES, find_problems
 from .recent import recent_status
@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 _GROUP = ("group", "topic")
 HANDLED = Counter("pubsub_events_handled", "Events that a group has passed without a failure", _GROUP)
 FAILED = Counter("pubsub_events_failed", "Events that a handler could not handle, each attempt counted", _GROUP)
+OVERDUE = Counter("pubsub_handlers_overdue", "Calls of handlers that did not end though their timeout was over", _GROUP)
 BATCHES = Counter("pubsub_batches", "Batches that were done and committed", _GROUP)
 SECONDS = Histogram(
     "pubsub_batch_seconds",
@@ -55,7 +56,12 @@ def instrument() -> None:
 
     >>> instrument()
     """
-    for signal, receiver in ((batch_handled, _count_batch), (event_failed, _count_failure), (sequenced, _count_pass)):
+    for signal, receiver in (
+        (batch_handled, _count_batch),
+        (event_failed, _count_failure),
+        (handler_overdue, _count_overdue),
+        (sequenced, _count_pass),
+    ):
         signal.connect(receiver, dispatch_uid="pubsub.monitoring.metrics")
 
 
@@ -67,6 +73,10 @@ def _count_batch(*, group: str, topic: str, passed: int, failed: int, seconds: f
 
 def _count_failure(*, group: str, topic: str, count: int = 1, **facts: Any) -> None:
     FAILED.labels(group, topic).inc(count)
+
+
+def _count_overdue(*, group: str, topic: str, **facts: Any) -> None:
+    OVERDUE.labels(group, topic).inc()
 
 
 def _count_pass(*, messages: int, **facts: Any) -> None:
@@ -120,8 +130,14 @@ def _gauges(now: SystemStatus) -> Iterator[Metric]:
     dead = GaugeMetricFamily(
         "pubsub_dead_letters", "Open dead letters; counted up to 1,001 of a group", labels=[*_GROUP, "state"]
     )
+    in_hand = GaugeMetricFamily(
+        "pubsub_in_hand_seconds",
+        "How long the longest call of a handler has taken that is in hand; 0 while none takes longer than a second",
+        labels=_GROUP,
+    )
     for group in now.groups:
         who = [group.group, group.topic]
+        in_hand.add_metric(who, max((call.seconds for call in group.calls), default=0))
         for partition in group.partitions:
             lag.add_metric([*who, str(partition.partition)], partition.lag)
             behind.add_metric([*who, str(partition.partition)], partition.behind_s)
@@ -130,7 +146,7 @@ def _gauges(now: SystemStatus) -> Iterator[Metric]:
             state.add_metric([*who, each], each == group.status)
         for kind in ("dead", "retrying", "parked"):
             dead.add_metric([*who, kind], getattr(group, kind))
-    yield from (lag, behind, members, state, dead)
+    yield from (lag, behind, members, in_hand, state, dead)
     yield _problems(now)
 
     for name, help_text, value in (

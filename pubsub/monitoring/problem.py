@@ -19,6 +19,7 @@ CODES = {
     "dead": STUCK,
     "no-members": STUCK,
     "no-handler": STUCK,
+    "hanging": STUCK,
     "not-moving": STUCK,
     "failing": STUCK,
     "stopped": STUCK,
@@ -50,6 +51,8 @@ class Problem:
     offset: int | None = None
     pid: int | None = None
     """The database session that has to end, where that is the cure."""
+    worker: str = ""
+    """The worker that it is about."""
 
     @property
     def severity(self) -> str:

@@ -7,6 +7,7 @@ from django.utils.translation import ngettext
 
 from .facts import GroupStatus, PartitionStatus, SystemStatus
 from .problem import Problem
+from .problems_of_calls import problems_of_calls
 from .problems_of_failures import problem_of, problems_of_failures
 from .words import duration, enumerated, events, number
 
@@ -28,6 +29,7 @@ def problems_of_group(status: SystemStatus, group: GroupStatus) -> Iterator[Prob
             group.status_changed_at,
             lost=events(lost),
         )
+    yield from problems_of_calls(status, group)
     if group.status == "DEAD":
         yield _of_dead_group(status, group)
     elif group.status == "PAUSED":
@@ -60,8 +62,11 @@ def _of_dead_group(status: SystemStatus, group: GroupStatus) -> Problem:
 
 
 def _of_active_group(status: SystemStatus, group: GroupStatus) -> Iterator[Problem]:
+    if group.waits_for:
+        return  # what hangs is to blame
     stopped = group.stop.partitions if group.stop else ()
-    waiting = [it for it in group.partitions if it.readable and it.partition not in stopped]
+    hanging = [call.partition for call in group.calls if call.hangs]
+    waiting = [it for it in group.partitions if it.readable and it.partition not in (*stopped, *hanging)]
     behind_s = max((partition.behind_s for partition in waiting), default=0.0)
     stuck = [
         partition

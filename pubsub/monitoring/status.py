@@ -20,9 +20,11 @@ from pubsub.retention.plan import Held, make_plan
 from pubsub.retention.segments import find_unread, read_storage
 from pubsub.subscriptions import declare
 
+from .calls import calls_in_hand, waiting_for
 from .facts import (
     XIDS_LIMIT,
     Blocker,
+    Call,
     GroupStatus,
     PartitionStatus,
     RecentFailures,
@@ -56,8 +58,9 @@ BYTES_BESIDE = 240
 
 
 def status(using: str) -> SystemStatus:
-    """The status now, in five statements; another one looks at groups that have failed on several
-    events, one at what blocks the sequencer where it is late, and some at what groups keep on disk that has expired."""
+    """The status now, in six statements; another one looks at groups that have failed on several events, one at what
+    blocks the sequencer where it is late, one at who waits for a call that takes long, and some at what groups keep on
+    disk that has expired."""
     sequencer = next(_rows(using, "status_sequencer", family=FAMILY, limit=XIDS_LIMIT))
     taken_at: dt.datetime = sequencer.pop("taken_at")
     has_expired = sequencer.pop("has_expired")
@@ -123,8 +126,17 @@ def _groups(
 ) -> tuple[GroupStatus, ...]:
     rows = list(_rows(using, "status_groups", limit=LETTERS_LIMIT, window=RATE_WINDOW))
     failures = recent_failures(using, rows, topic_ids)
+    calls = calls_in_hand(using)
+    waiting = waiting_for(using, calls)
     return tuple(
-        _group(row, partitions.get((row["topic"], row["group_id"]), ()), failures.get(row["id"])) for row in rows
+        _group(
+            row,
+            failures.get(row["id"]),
+            partitions=partitions.get((row["topic"], row["group_id"]), ()),
+            calls=tuple(call for call in calls if (call.topic, call.group) == (row["topic"], row["group_id"])),
+            waits_for=waiting.get((row["topic"], row["group_id"]), ()),
+        )
+        for row in rows
     )
 
 
@@ -144,9 +156,7 @@ COPIED = (
 )
 
 
-def _group(
-    row: dict[str, Any], partitions: tuple[PartitionStatus, ...], failures: RecentFailures | None
-) -> GroupStatus:
+def _group(row: dict[str, Any], failures: RecentFailures | None, **seen: Any) -> GroupStatus:
     missed = row["missed"]
     return GroupStatus(
         subscription_id=row["id"],
@@ -164,7 +174,7 @@ def _group(
         else None,
         recent_failures=failures,
         has_handler=declare.registry.has(row["topic"], row["group_id"]),
-        partitions=partitions,
+        **seen,
         **{name: row[name] for name in COPIED},
     )
 
@@ -176,6 +186,7 @@ def _rows(using: str, statement: str, **parameters: Any) -> Iterator[dict[str, A
 
 __all__ = [
     "Blocker",
+    "Call",
     "GroupStatus",
     "PartitionStatus",
     "RecentFailures",

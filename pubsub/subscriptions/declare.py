@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 LONGEST_GROUP = 200
 """Bytes of a group's name: an index of the dead letters holds it beside a key."""
 
+LONGEST_TIMEOUT_S = 30 * 24 * 3600
+
 Handler = Callable[..., Any]
 """Called with an event, or with a list of them where it is declared with `batch=True`."""
 H = TypeVar("H", bound=Handler)
@@ -40,6 +42,8 @@ class Declaration:
     on_failure: OnFailure = OnFailure.DEAD_LETTER
     batch: bool = False
     expires_after: dt.timedelta | None = None
+    timeout: float | dt.timedelta | None = None
+    """How long a call of the handler may take; kept as seconds."""
     pattern: str | None = None
     """The pattern that was declared, if `topic` is one of the topics that match it."""
 
@@ -60,6 +64,7 @@ class Declaration:
                 f"{len(self.group.encode('utf-8', 'surrogatepass'))}."
             )
         object.__setattr__(self, "start", _start(self.start))
+        object.__setattr__(self, "timeout", _timeout(self.timeout))
         object.__setattr__(self, "retry", retry_policy(self.retry))
         object.__setattr__(self, "delivery", chosen(Delivery, "delivery", self.delivery))
         object.__setattr__(self, "on_failure", chosen(OnFailure, "on_failure", self.on_failure))
@@ -124,6 +129,18 @@ def _start(given: Any) -> Start | int | dt.datetime:
     )
 
 
+def _timeout(given: Any) -> float | None:
+    seconds = given.total_seconds() if isinstance(given, dt.timedelta) else given
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_TIMEOUT_S:
+        raise InvalidSubscription(
+            f"timeout must be a number of seconds above zero, such as 30, or a timedelta, of 30 days at most, not "
+            f"{given!r}."
+        )
+    return float(seconds)
+
+
 class Registry:
     """The subscriptions of this process, by topic and group."""
 
@@ -185,6 +202,7 @@ def subscribe(
     on_failure: OnFailure | str = OnFailure.DEAD_LETTER,
     batch: bool = False,
     expires_after: dt.timedelta | None = None,
+    timeout: float | dt.timedelta | None = None,
 ) -> Callable[[H], H]:
     """Declares a function as the handler of a topic for a consumer group.
 
@@ -207,6 +225,8 @@ def subscribe(
     - ``on_failure``: an ``OnFailure`` or its string: what happens to later events meanwhile. With ``"dead_letter"``
       they are handled, with ``"park_key"`` those of the same key wait, in order, with ``"stop"`` the whole partition.
     - ``batch``: the handler takes a list of events, as many as ``--batch-size`` at most.
+    - ``timeout``: how long one call of the handler may take, in seconds or as a timedelta. One that takes longer is
+      interrupted, and fails with ``HandlerTimeout``.
     - ``expires_after``: makes the subscription temporary: it is cancelled when no worker has used it for so long.
 
     >>> @subscribe("default", group="doctest", start="earliest", retry=[60, 300])
@@ -226,6 +246,7 @@ def subscribe(
                 on_failure=chosen(OnFailure, "on_failure", on_failure),
                 batch=batch,
                 expires_after=expires_after,
+                timeout=timeout,
             )
         )
         return handler

@@ -75,6 +75,7 @@ def _register(declared: Declaration, using: str, actor: str, reason: str) -> New
         "on_failure": declared.on_failure.value,
         "retry_delays": json.dumps(declared.retry.as_json()),
         "expires_after": declared.expires_after,
+        "timeout": declared.timeout,
         **_start(declared.start),
     }
     with connections[using].cursor() as cursor:

@@ -19,6 +19,7 @@ from django.db import connections
 from pubsub.conf import conf
 from pubsub.db.audit import record
 from pubsub.db.background import BackgroundPart
+from pubsub.db.locks import WORKERS
 from pubsub.db.sql import load
 from pubsub.db.transactions import read_committed
 from pubsub.errors import PubSubError
@@ -189,10 +190,10 @@ def _note_death(using: str, topic: str, group: str, members: int, heard_at: dt.d
 
 
 def forget_members(using: str) -> int:
-    """Remove members that crashed long ago. Returns how many."""
+    """Remove members, and workers, that crashed long ago. Returns how many members."""
+    older_s = conf().member_retention_s
     with connections[using].cursor() as cursor:
-        cursor.execute(
-            load("worker/forget_members"),
-            {"older_s": conf().member_retention_s, "dead_after": conf().dead_after_misses},
-        )
-        return int(cursor.rowcount)
+        cursor.execute(load("worker/forget_members"), {"older_s": older_s, "dead_after": conf().dead_after_misses})
+        count = int(cursor.rowcount)
+        cursor.execute(load("worker/forget_workers"), {"older_s": older_s, "family": WORKERS})
+    return count

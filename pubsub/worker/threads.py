@@ -19,12 +19,15 @@ def handing_over(
     wait_period_s: float,
     done: Callable[[], None],
     broken: Callable[[Exception], None],
+    begins: Callable[[], None],
 ) -> Iterator[Callable[[Work], bool]]:
     """A way to hand work over to so many threads; with one, it is done at once, in the caller's.
 
-    `done` is called when a thread has its hands free, `broken` when one has failed in a way that ends the worker.
+    `begins` is called once in each of them, `done` when one has its hands free, `broken` when one has failed in a way
+    that ends the worker.
     """
     if threads == 1:
+        begins()
         yield work_on
         return
     queue: SimpleQueue[Work | None] = SimpleQueue()
@@ -36,6 +39,7 @@ def handing_over(
     def run() -> None:
         tend_connections = tending_connections(wait_period_s)
         try:
+            begins()
             while (work := queue.get()) is not None:
                 tend_connections()
                 work_on(work)

@@ -37,6 +37,7 @@ from .leader import Leader
 from .maintenance import JOBS, URGENT, Maintenance
 from .membership import Membership
 from .threads import handing_over, tending_connections
+from .watch import LOOK_S, HandlerWatch
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +110,7 @@ class Worker:
             else None
         )
         self._membership = Membership(using, self.worker_id, [])
+        self._watch = HandlerWatch(using, self.worker_id, threads, self.stop)
 
     def _make_modes(self) -> dict[Delivery, Mode]:
         context = WorkerContext(
@@ -146,6 +148,7 @@ class Worker:
                 wait_period_s=self.wait_period_s,
                 done=self._wake.set,
                 broken=self._break,
+                begins=self._watch.attend,
             ) as take_on:
                 self._run(take_on)
             if self._broken:
@@ -155,6 +158,7 @@ class Worker:
             self._leases.stop()
             if not self.drain:
                 self._maintenance.stop()
+            self._watch.stop()
             self._membership.stop()
             if self._leader:
                 self._leader.stop()
@@ -202,6 +206,7 @@ class Worker:
         self._warn_of_partitions()
         # Others must hear of it before its first maintenance, which may take long where much is to be done.
         self._membership.start()
+        self._watch.start(after_s=LOOK_S)
         for mode in self._modes.values():
             mode.start()
         if self._leader:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import re
+import uuid
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from pubsub.monitoring.problems import CODES, NOTE, STUCK, WARNING, Problem, by_cause, find_problems
 from pubsub.monitoring.status import (
     Blocker,
+    Call,
     GroupStatus,
     PartitionStatus,
     RecentFailures,
@@ -55,6 +57,27 @@ def cursor(partition=0, lag=0, waiting=None, moved=1, unnumbered=0):
         behind_s=waiting or 0,
         moved_at=ago(seconds=moved),
     )
+
+
+def call(**changes):
+    values = {
+        "worker_id": "vm:1:abc",
+        "host": "vm",
+        "pid": 1,
+        "threads": 1,
+        "group": "mail",
+        "topic": "orders",
+        "partition": 3,
+        "offset": 495,
+        "event_id": uuid.UUID(int=1),
+        "events": 1,
+        "handler": "shop.subscribers.send",
+        "session_pid": 29016,
+        "is_overdue": False,
+        "since": ago(seconds=130),
+        "seconds": 130,
+    }
+    return Call(**{**values, **changes})
 
 
 def group(*partitions, **changes):
@@ -205,6 +228,29 @@ CASES = {
         STUCK,
         "no-handler",
         "mail (orders), and no handler is declared for it here",
+    ),
+    "a handler hangs": (
+        {"groups": [group(cursor(3, lag=5, waiting=500, moved=120), calls=(call(partition=3),))]},
+        STUCK,
+        "hanging",
+        "mail (orders) has been handling offset 495 for 2 min in worker vm:1:abc (session 29016).",
+    ),
+    "a handler hangs, and others wait for it": (
+        {
+            "groups": [
+                group(cursor(3, lag=5, waiting=500, moved=120), calls=(call(),), waits_for=("vm:1:abc",)),
+                group(cursor(lag=1, waiting=500, moved=500), group="search", waits_for=("vm:1:abc",)),
+            ]
+        },
+        STUCK,
+        "hanging",
+        "in worker vm:1:abc (session 29016); 1 other group waits for it.",
+    ),
+    "a handler has not ended": (
+        {"groups": [group(calls=(call(seconds=9, is_overdue=True, session_pid=None),))]},
+        STUCK,
+        "hanging",
+        "for 9 s in worker vm:1:abc. Its time is over, and it has not ended.",
     ),
     "stuck": (
         {"groups": [group(cursor(), cursor(3, lag=5, waiting=500, moved=120), cursor(1, lag=1, waiting=90, moved=90))]},

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def test_a_look_is_shared_for_a_while_and_so_is_a_failure(monkeypatch, django_assert_num_queries):
     monkeypatch.setattr(recent, "FOR_S", 60)
     shared = RecentStatus()
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(6):
         assert shared.of("default") is shared.of("default")
     asked = []
 

@@ -402,7 +402,8 @@ def test_an_idle_worker_writes_nothing(session: Session, monkeypatch: pytest.Mon
     written = (
         "SELECT relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables"
         " WHERE n_tup_ins + n_tup_upd + n_tup_del > 0"
-        " AND relname {} IN ('outbox_members', 'outbox_samples', 'outbox_topic_subscriptions') ORDER BY relname"
+        " AND relname {} IN ('outbox_members', 'outbox_samples', 'outbox_topic_subscriptions', 'outbox_workers')"
+        " ORDER BY relname"
     )
     monkeypatch.setattr(WorkFinder, "find", counted(WorkFinder.find))
     with listening(wait_period_ms=10) as listener:

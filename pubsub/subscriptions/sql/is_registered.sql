@@ -6,6 +6,7 @@ SELECT EXISTS (
              AND ("where", delivery, on_failure, retry_delays)
                = (%(where)s::jsonb, %(delivery)s, %(on_failure)s, %(retry_delays)s::jsonb)
              AND expires_after IS NOT DISTINCT FROM %(expires_after)s::interval
+             AND timeout IS NOT DISTINCT FROM make_interval(secs => %(timeout)s)
        )
    AND NOT EXISTS (
            SELECT FROM (
