@@ -1,4 +1,4 @@
-"""What nobody expects, for tests that attack an entrance of the project: made by hypothesis, bounded in time."""
+"""Values that no caller should give, for tests that attack an entrance: made by hypothesis, bounded in time."""
 
 import datetime as dt
 import enum

@@ -84,7 +84,7 @@ def test_a_transaction_may_be_split_but_no_event_is_lost() -> None:
     assert handler.payloads == list(range(7))
 
 
-def test_a_dead_workers_batch_becomes_dead_letters_without_new_events() -> None:
+def test_a_dead_workers_batch_becomes_dead_letters_without_new_events(caplog: pytest.LogCaptureFixture) -> None:
     publish_each(1, 2)
     number()
     handler = Recorder()
@@ -98,6 +98,8 @@ def test_a_dead_workers_batch_becomes_dead_letters_without_new_events() -> None:
     assert states() == [(1, "dead"), (2, "dead")]
     assert {letter.exception_class for letter in DeadLetter.objects.all()} == {"pubsub.errors.WorkerDied"}
     assert claims() == []
+    said = "a worker died with offsets 1 to 2 in hand, which may have been handled: 2 dead letters"
+    assert [record.levelname for record in caplog.records if said in record.getMessage()] == ["ERROR"]
 
 
 @pytest.mark.parametrize("on_failure", ["dead_letter", "stop", "park_key"])

@@ -68,7 +68,7 @@ ends = st.sampled_from(["closes", "cuts", "waits", "repeats the start", "repeats
 
 
 class Hostile:
-    """A receiver that reads a request, sends these bytes, and goes on as it is told."""
+    """A receiver that reads a request, sends these bytes, and goes on or ends as the last word of the answer says."""
 
     def __init__(self) -> None:
         self.answer: tuple[bytes, bytes, bytes, str] = (b"", b"", b"", "closes")

@@ -52,16 +52,16 @@ asked = st.fixed_dictionaries(
         "last_event_id": ids,
     },
 )
-places = st.one_of(
+paths = st.one_of(
     st.sampled_from(["/default/", "/all/", "/own/", "/orders/orders.events/"]),
     any_text.map(lambda topic: f"/of/{quote(topic[:500], safe='', errors='surrogatepass')}/"),
 )
 headers = st.one_of(st.none(), ids, st.binary(max_size=30))
 
 
-def status_of(server: Server, place: str, query: dict[str, Any], last_id: str | bytes | None) -> int:
+def status_of(server: Server, path: str, query: dict[str, Any], last_id: str | bytes | None) -> int:
     """As a program that follows no rules would ask."""
-    target = f"{place}?{urlencode(query, doseq=True, errors='surrogatepass')}"[:60_000]
+    target = f"{path}?{urlencode(query, doseq=True, errors='surrogatepass')}"[:60_000]
     request = f"GET {target} HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n".encode("ascii")
     if last_id is not None:
         given = last_id if isinstance(last_id, bytes) else last_id.encode(errors="surrogatepass")
@@ -80,11 +80,11 @@ def test_any_request() -> None:
         say(1)
         other = Stream(server, "/default/").open()
 
-        @attack(1500, place=places, query=asked, last_id=headers)
-        def run(place: str, query: dict[str, Any], last_id: str | bytes | None) -> None:
+        @attack(1500, path=paths, query=asked, last_id=headers)
+        def run(path: str, query: dict[str, Any], last_id: str | bytes | None) -> None:
             status = BUSY
             while status == BUSY:  # the streams before are about to end
-                status = status_of(server, place, query, last_id)
+                status = status_of(server, path, query, last_id)
             assert status in (200, 204, 400, 403, 404, 431), status
 
         run()
