@@ -144,7 +144,7 @@ class Course:
 
 @pytest.fixture(scope="module")
 def examples() -> int:
-    return 100 if in_ci() else 30
+    return 40 if in_ci() else 15
 
 
 def test_any_course(examples: int) -> None:
