@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from django.db import connection, transaction
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pubsub import Event, publish
@@ -144,11 +144,18 @@ class Course:
 
 @pytest.fixture(scope="module")
 def examples() -> int:
-    return 100 if in_ci() else 30
+    return 40 if in_ci() else 15
 
 
 def test_any_course(examples: int) -> None:
-    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    # An example takes a second, so none is made smaller: that would take longer than a test may.
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+        phases=[Phase.generate],
+    )
     @given(STEPS, st.sampled_from([1, 2]), st.sampled_from([(), (0,)]))
     def run(steps: list[Step], partitions: int, retry: tuple[int, ...]) -> None:
         with connection.cursor() as cursor:
