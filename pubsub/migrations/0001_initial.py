@@ -426,6 +426,7 @@ class Migration(OnPostgreSQL):
                 "permissions": [
                     ("pause_subscription", "Can pause and resume subscriptions"),
                     ("seek_subscription", "Can move the cursors of subscriptions"),
+                    ("stop_worker_subscription", "Can stop the workers of subscriptions"),
                 ],
                 "constraints": [
                     models.UniqueConstraint(

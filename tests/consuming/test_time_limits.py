@@ -48,7 +48,7 @@ def in_a_block(payload: Any) -> None:
 
 
 def in_a_loop_that_goes_on(payload: Any) -> None:
-    """What it is told by the database it does not believe."""
+    """It does not believe what the database says."""
     for _ in range(1000):
         try:
             in_a_block(payload)
