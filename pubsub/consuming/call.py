@@ -14,17 +14,28 @@ from pubsub.signals import around, around_handler
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.task import PartitionTask
 
+_generation = 0
+"""How often this process has been forked off from another: to ask for its id takes a system call for each event."""
+
+
+def _note_fork() -> None:
+    global _generation
+    _generation += 1
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
 
 def handle(task: PartitionTask, entries: Iterable[Entry], *, at_once: int, attempt: int = 1) -> None:
     """Hands the group's own of these entries to the handler, in order; in lists of `at_once`, if it takes lists."""
     declared = task.declared
     events = events_of(entries, declared.topic, task.partition_id, declared.group, attempt)
-    worker = os.getpid()
+    worker = _generation
     try:
         if declared.batch:
             while several := list(itertools.islice(events, at_once)):
                 call(declared, several)
-                if os.getpid() != worker:
+                if _generation != worker:
                     return
             return
         handler = async_to_sync(declared.handler) if declared.is_asynchronous else declared.handler
@@ -35,10 +46,10 @@ def handle(task: PartitionTask, entries: Iterable[Entry], *, at_once: int, attem
                     _finish(declared, handler(event))
             elif (result := handler(event)) is not None:
                 _finish(declared, result)
-            if os.getpid() != worker:
+            if _generation != worker:
                 return
     finally:
-        if os.getpid() != worker:
+        if _generation != worker:
             _end_child()
 
 
