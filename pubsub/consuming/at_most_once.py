@@ -17,11 +17,12 @@ from pubsub.errors import WorkerDied
 from pubsub.subscriptions.task import PartitionTask
 
 from .call import handle
-from .entries import Batch, EntryReader, PublishedTogether
+from .cursor import Cursor
+from .entries import PublishedTogether
 from .lease import HeldLease, OtherLease, forget_lease
 from .leased import Leased
 from .mode import Outcome
-from .session import Cursor
+from .reader import Batch, EntryReader
 
 logger = logging.getLogger(__name__)
 

@@ -32,6 +32,8 @@ class Work:
     """Whether all workers leave it alone for a while, because the database has failed there."""
     failing: Failing | None = None
     """At what it has failed."""
+    events: int = 0
+    """How many the group has not passed."""
 
 
 class WorkFinder:
@@ -80,6 +82,7 @@ class WorkFinder:
         failures: int,
         failing_s: float,
         is_ahead: bool,
+        events: int,
     ) -> Work:
         task = PartitionTask(
             declared=self._declarations[topic, group],
@@ -96,4 +99,5 @@ class WorkFinder:
             is_leased=is_leased,
             is_resting=is_resting,
             failing=None if failing_offset is None else Failing(failing_offset, failures, failing_s, is_ahead),
+            events=events,
         )

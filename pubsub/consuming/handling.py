@@ -20,9 +20,10 @@ from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
 from .call import handle
-from .entries import Batch, Given, PublishedTogether
+from .entries import Given, PublishedTogether
 from .failing import Doomed, Failing, Interrupted, bear, forget_failures
 from .mode import Outcome, go_through
+from .reader import Batch
 
 
 class HandlerFailed(Exception):
@@ -61,7 +62,7 @@ class AllAtOnce:
             check_still_in_transaction(task.using, because=error)
             raise
         check_still_in_transaction(task.using)
-        return Outcome(passed=batch.passed, last=batch.last)
+        return Outcome(passed=batch.passed, last=batch.last, handling_s=time.monotonic() - self.began)
 
     def judge(self, error: BaseException, given: Given | None) -> None:
         if not is_the_handlers(error, self.task.using):

@@ -1,8 +1,8 @@
 """What the delivery modes have in common: what they are asked, what they answer, and the way through transactions."""
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionKey, PartitionTask
@@ -25,6 +25,15 @@ class Outcome:
     retried: int = 0
     """Events that had failed before and were tried again."""
     last: Entry | None = None
+    handling_s: float | None = None
+    """Seconds that the handler took, where all went well."""
+
+
+class Handled(NamedTuple):
+    """What became of one partition's batch, in a transaction with others."""
+
+    task: PartitionTask
+    outcome: Outcome
 
 
 @dataclass(kw_only=True)
@@ -62,6 +71,13 @@ class Mode(Protocol):
     def work_on(self, work: Work, allowance: Allowance) -> Generator[Outcome]:
         """Handles what there is to do in a partition, batch after batch. What fails through no fault of an event is
         raised."""
+
+    def may_join(self, work: Work) -> bool:
+        """Whether it may be handled in one transaction with other partitions of its group."""
+
+    def work_on_several(self, works: Sequence[Work], allowance: Allowance) -> Sequence[Handled] | None:
+        """Handles a batch of each partition in one transaction. What fails is raised, and undone in all of them; None
+        if there can be no such transaction."""
 
     def broke_off(self, work: Work, error: Exception) -> None:
         """Something has failed that is no event's fault, as far as is known: the next worker must not take it for a

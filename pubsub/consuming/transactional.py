@@ -7,7 +7,7 @@ connection.
 
 import logging
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -32,12 +32,14 @@ from pubsub.errors import HandlerEndedTransaction
 from pubsub.subscriptions.task import PartitionTask
 
 from .crashes import BELIEVED_S, Counted, CrashCounter, show_that_no_worker_died
-from .entries import Batch, PublishedTogether
+from .cursor import lock_cursor
+from .entries import PublishedTogether
 from .failing import Doomed, Failing, Interrupted, bear, forget_failures
 from .find_work import Work
 from .handling import AllAtOnce, HandlerFailed, Handling, OneByOne, Spoiled, handle_in_savepoint
-from .mode import Allowance, Outcome, WorkerContext
-from .session import PartitionSession, lock_cursor
+from .mode import Allowance, Handled, Outcome, WorkerContext
+from .session import PartitionSession
+from .several import handle_several
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +74,28 @@ class Transactional:
                 done = handle_batch(session, allowance.size, counter, work.failing, doomed)
         doomed.clear()
         yield done
+
+    def may_join(self, work: Work) -> bool:
+        """Where nothing has failed or waits, and nothing is to be looked at but the events themselves."""
+        task = work.task
+        return (
+            work.has_new
+            and not (work.has_due or work.crashed or work.failing)
+            and task.wants_all
+            and not (task.parks_keys or task.stops or task.below_position)
+            and not (self._context.doomed.get(task.key) or self._context.deferred.left)
+        )
+
+    def work_on_several(self, works: Sequence[Work], allowance: Allowance) -> Sequence[Handled] | None:
+        connection = connections[self._context.using]
+        if in_atomic_block(connection) or not connection.get_autocommit():
+            return None  # it is not ours to commit
+        tasks = [work.task for work in works]
+        try:
+            return handle_several(tasks, allowance.size, allowance.may_go_on)
+        except Exception:
+            show_that_no_worker_died(*tasks)
+            raise
 
     def broke_off(self, work: Work, error: Exception) -> None:
         if isinstance(error, Interrupted):
@@ -188,7 +212,7 @@ def _in_one_transaction(
             return Outcome()
         if counted and cursor.next_offset != counted.next_offset:
             return Outcome()  # another worker has passed, since, what was counted
-        batch = Batch.read(session.entries.begin_at(cursor.next_position), size)
+        batch = session.entries.next_batch(cursor.next_position, size)
         try:
             with refusing_to_end(task.using):
                 done = handling(batch)

@@ -68,6 +68,8 @@ class Leader(ListeningPart):
         self._announced = False
         """Whether publishers can see that a leader waits for their hint."""
         self._next_look_s = FIRST_LOOK_S
+        self._next_try = 0.0
+        """When to try next whether to lead."""
         self._maintenance = Maintenance(using, maintenance)
 
     def on_connect(self, connection: psycopg.Connection[Any]) -> None:
@@ -92,6 +94,9 @@ class Leader(ListeningPart):
         """Lead if no other process does. Locks are only tried: `stop()` would not end a wait for one."""
         if self.notified:
             self.moved.set()
+            if self.connected and time.monotonic() < self._next_try:
+                return self._next_try - time.monotonic()  # a leader that notifies is there
+        self._next_try = time.monotonic() + self.wait_period_s
         if not self.connected:
             self.connected = try_to_take(connection, FOLLOWING, shared=True)
         if not try_to_take(connection, LEADING):
