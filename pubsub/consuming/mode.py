@@ -29,11 +29,12 @@ class Outcome:
     """Seconds that the handler took, where all went well."""
 
 
-class Handled(NamedTuple):
-    """What became of one partition's batch, in a transaction with others."""
+class Together(NamedTuple):
+    """What became of several partitions' batches, in one transaction."""
 
-    task: PartitionTask
-    outcome: Outcome
+    handled: Sequence[tuple[PartitionTask, Outcome]]
+    is_all: bool
+    """Whether nothing is left to do in them, as far as is known, but what another worker has."""
 
 
 @dataclass(kw_only=True)
@@ -75,7 +76,7 @@ class Mode(Protocol):
     def may_join(self, work: Work) -> bool:
         """Whether it may be handled in one transaction with other partitions of its group."""
 
-    def work_on_several(self, works: Sequence[Work], allowance: Allowance) -> Sequence[Handled] | None:
+    def work_on_several(self, works: Sequence[Work], allowance: Allowance) -> Together | None:
         """Handles a batch of each partition in one transaction. What fails is raised, and undone in all of them; None
         if there can be no such transaction."""
 

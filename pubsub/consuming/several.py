@@ -16,31 +16,38 @@ from pubsub.db.transactions import hooks_of, make_hooks_robust
 from pubsub.events import Entry, columns_of
 from pubsub.subscriptions.task import PartitionTask
 
-from .cursor import LOCK, Cursor, array
+from .cursor import Cursor, array
 from .handling import AllAtOnce
-from .mode import Handled
+from .mode import Outcome, Together
 from .reader import EntryReader, entry_of
 from .session import check_not_ended
 
 _READ = load("consuming/read_locked", columns=columns_of("message"), partition=", partition_id")
+_LOCK = "SELECT * FROM pubsub_lock_cursors_v1(%(group_id)s, %(topic_id)s, %(partitions)s, %(only_plain)s)"
 _MOVE = (
     "SELECT pubsub_move_cursors_v1(%(group_id)s, %(topic_id)s, %(partitions)s, %(next_offsets)s, %(next_positions)s, "
     "%(passed)s, %(xid)s)"
 )
 
 
-def handle_several(tasks: Sequence[PartitionTask], size: int, may_go_on: Callable[[int, bool], bool]) -> list[Handled]:
+def handle_several(
+    tasks: Sequence[PartitionTask], size: int, may_go_on: Callable[[int, bool], bool], *, only_plain: bool = False
+) -> Together | None:
     """Handles what comes next in partitions of one group, about `size` events in all. Those that another worker has are
-    left out; `may_go_on` is asked before each but the first."""
+    left out; `may_go_on` is asked before each but the first. None, if they must be plain, and one is not."""
     using = tasks[0].using
     connection = connections[using]
     by_partition = {task.partition_id: task for task in tasks}
-    handled: list[Handled] = []
+    handled: list[tuple[PartitionTask, Outcome]] = []
     moved: list[tuple[Cursor, Entry, int]] = []
-    passed = 0
+    passed, is_all = 0, True
     with transaction.atomic(using=using):  # BEGIN travels with the first statement
-        for cursor, reader in _lock_and_read(connection, by_partition, size):
+        locked = _lock_and_read(connection, by_partition, size, only_plain)
+        if locked is None:
+            return None
+        for cursor, reader in locked:
             if passed >= size or (moved and not may_go_on(passed, False)):
+                is_all = False
                 break
             task = by_partition[cursor.partition_id]
             batch = reader.next_batch(cursor.next_position, size - passed)
@@ -54,7 +61,9 @@ def handle_several(tasks: Sequence[PartitionTask], size: int, may_go_on: Callabl
             if outcome.last:
                 passed += outcome.passed
                 moved.append((cursor, outcome.last, outcome.passed))
-                handled.append(Handled(task, outcome))
+                handled.append((task, outcome))
+                reader.keep_from(outcome.last.position + 1)
+            is_all = is_all and not reader.may_have_more
         if hooks_of(connection):
             make_hooks_robust(connection)
         try:
@@ -63,19 +72,23 @@ def handle_several(tasks: Sequence[PartitionTask], size: int, may_go_on: Callabl
         except DatabaseError as error:
             check_not_ended(error, tasks[0])
             raise
-    return handled
+    return Together(handled, is_all)
 
 
-def _lock_and_read(connection: Any, tasks: Mapping[int, PartitionTask], size: int) -> list[tuple[Cursor, EntryReader]]:
+def _lock_and_read(
+    connection: Any, tasks: Mapping[int, PartitionTask], size: int, only_plain: bool
+) -> list[tuple[Cursor, EntryReader]] | None:
     """The cursors that no other worker has, and readers that have what comes next there, in one round trip."""
     readers = {partition_id: EntryReader(task, size) for partition_id, task in tasks.items()}
     first = next(iter(readers.values()))
-    parameters = {**first.parameters_at(None), "partitions": array(list(tasks))}
-    answers = execute_together(connection, [LOCK, _READ], parameters)
+    parameters = {**first.parameters_at(None), "partitions": array(list(tasks)), "only_plain": only_plain}
+    answers = execute_together(connection, [_LOCK, _READ], parameters)
+    cursors = [Cursor(*row) for row in answers.rows(-2)]
+    if cursors and cursors[0].partition_id is None:
+        return None
     rows: dict[int, list[Entry]] = {partition_id: [] for partition_id in tasks}
     for *entry, partition_id in answers.rows():
         rows[partition_id].append(entry_of(entry))
-    cursors = [Cursor(*row) for row in answers.rows(-2)]
     for cursor in cursors:
         readers[cursor.partition_id].add(rows[cursor.partition_id], found_at=cursor.next_position)
     return [(cursor, readers[cursor.partition_id]) for cursor in cursors]

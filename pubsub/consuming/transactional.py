@@ -37,7 +37,7 @@ from .entries import PublishedTogether
 from .failing import Doomed, Failing, Interrupted, bear, forget_failures
 from .find_work import Work
 from .handling import AllAtOnce, HandlerFailed, Handling, OneByOne, Spoiled, handle_in_savepoint
-from .mode import Allowance, Handled, Outcome, WorkerContext
+from .mode import Allowance, Outcome, Together, WorkerContext
 from .session import PartitionSession
 from .several import handle_several
 
@@ -86,13 +86,14 @@ class Transactional:
             and not (self._context.doomed.get(task.key) or self._context.deferred.left)
         )
 
-    def work_on_several(self, works: Sequence[Work], allowance: Allowance) -> Sequence[Handled] | None:
+    def work_on_several(self, works: Sequence[Work], allowance: Allowance) -> Together | None:
         connection = connections[self._context.using]
         if in_atomic_block(connection) or not connection.get_autocommit():
             return None  # it is not ours to commit
         tasks = [work.task for work in works]
         try:
-            return handle_several(tasks, allowance.size, allowance.may_go_on)
+            only_plain = not all(work.was_found for work in works)
+            return handle_several(tasks, allowance.size, allowance.may_go_on, only_plain=only_plain)
         except Exception:
             show_that_no_worker_died(*tasks)
             raise

@@ -12,7 +12,7 @@ from django.db import connections
 
 from pubsub.consuming.failing import Interrupted, interrupted_behind
 from pubsub.consuming.find_work import Work
-from pubsub.consuming.mode import Allowance, Mode, Outcome
+from pubsub.consuming.mode import Allowance, Mode, Outcome, Together
 from pubsub.db.errors import is_transient
 from pubsub.delivery import Delivery
 from pubsub.signals import batch_handled, tell
@@ -74,7 +74,7 @@ class Sessions:
         free = [work for work in found if not work.is_leased and not work.is_resting]
         joining: dict[tuple[int, str], deque[Work]] = defaultdict(deque)
         for work in free:
-            if self._modes[work.task.declared.delivery].may_join(work):
+            if self._may_join(work):
                 joining[work.task.topic_id, work.task.declared.group].append(work)
         planned: set[int] = set()
         for work in free:
@@ -98,10 +98,22 @@ class Sessions:
     def took_long_since(self, begun: float) -> bool:
         return time.monotonic() > begun + SESSION_S
 
+    def work_on_moved(self, share: Share) -> bool:
+        """Handles what a pass has moved, without looking first. Returns whether that was all; if not, looking for work
+        tells what is left."""
+        if not (self._may_join(share[0]) and self._at_once(share[0]) >= len(share)):
+            return False
+        taken = self.take(share)
+        together = self._work_on_several(taken) if taken else None
+        if together is None:
+            for work in taken:
+                self.in_hand.release(work.task.key)
+        return bool(together and together.is_all and len(taken) == len(share))
+
     def work_on(self, share: Share) -> bool:
         """Returns whether there was anything to do."""
-        if len(share) > 1 and (done := self._work_on_several(share)) is not None:
-            return done
+        if len(share) > 1 and (together := self._work_on_several(share)):
+            return bool(together.handled)
         worked = False
         for work in share:
             if worked and self.stopping.is_set():
@@ -110,12 +122,13 @@ class Sessions:
                 worked = self._work_on_one(work) or worked
         return worked
 
-    def _work_on_several(self, share: Share) -> bool | None:
+    def _work_on_several(self, share: Share) -> Together | None:
         """None if each is to be worked on by itself, because something has failed, or may."""
         mode, begun = self._modes[share[0].task.declared.delivery], time.monotonic()
         allowance = self._allowance(begun)
+        allowance.size = max(1, self._at_once(share[0]))
         try:
-            handled = mode.work_on_several(share, allowance)
+            together = mode.work_on_several(share, allowance)
         except Exception as error:
             logger.debug("%s: %s; each partition by itself", share[0].task, error)
             return None
@@ -123,19 +136,21 @@ class Sessions:
             for work in share:
                 self.in_hand.release(work.task.key)
             raise
-        if handled is None:
+        if together is None:
             return None
-        seconds = (time.monotonic() - begun) / max(len(handled), 1)
+        seconds = (time.monotonic() - begun) / max(len(together.handled), 1)
         for work in share:
             self.in_hand.release(work.task.key)
-        for task, outcome in handled:
+        for task, outcome in together.handled:
             self._count(task, outcome, allowance)
         if self._show_life:
             self._show_life()
-        by_key = {work.task.key: work for work in share}
-        for task, outcome in handled:
-            self._tell(by_key[task.key], [(outcome, seconds)])
-        return bool(handled)
+        for task, outcome in together.handled:
+            self._tell(task, [(outcome, seconds)])
+        return together
+
+    def _may_join(self, work: Work) -> bool:
+        return self._modes[work.task.declared.delivery].may_join(work)
 
     def _at_once(self, work: Work) -> int:
         """How many events of a group one transaction handles."""
@@ -176,7 +191,7 @@ class Sessions:
         finally:
             if self._show_life:
                 self._show_life()
-            self._tell(work, done)  # now that no transaction is open in which a receiver could be
+            self._tell(task, done)  # now that no transaction is open in which a receiver could be
 
     def _allowance(self, begun: float) -> Allowance:
         def may_go_on(passed: int, reads: bool) -> bool:
@@ -201,10 +216,10 @@ class Sessions:
             if self._max_events and self.passed >= self._max_events:
                 self._stop()
 
-    def _tell(self, work: Work, done: Sequence[tuple[Outcome, float]]) -> None:
+    def _tell(self, task: PartitionTask, done: Sequence[tuple[Outcome, float]]) -> None:
         for outcome, seconds in done:
             facts: dict[str, Any] = {
-                **work.task.facts,
+                **task.facts,
                 "using": self._using,
                 "passed": outcome.passed,
                 "failed": outcome.failed,
@@ -214,7 +229,7 @@ class Sessions:
             if outcome.last:
                 logger.debug(
                     "%s: passed %d events, now behind offset %d",
-                    work.task,
+                    task,
                     outcome.passed,
                     outcome.last.offset,
                     extra={**facts, "offset": outcome.last.offset},

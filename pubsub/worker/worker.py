@@ -4,7 +4,6 @@ import logging
 import os
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from pubsub.errors import PubSubError
 from pubsub.models import ConsumerOffset
 from pubsub.sequencing.delayed import move_due_messages
 from pubsub.sequencing.sequencer import sequence
+from pubsub.sequencing.wake import Moved
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.register import of_topics, register_subscription
 from pubsub.subscriptions.task import PartitionKey
@@ -30,6 +30,7 @@ from pubsub.topics.registry import topic_ids
 from .leader import Leader
 from .maintenance import JOBS, URGENT, Maintenance
 from .membership import Membership
+from .news import News
 from .sessions import Sessions, Share
 from .threads import handing_over, tending_connections
 
@@ -79,9 +80,10 @@ class Worker:
         self.worker_id = worker_id or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self.liveness_file = Path(liveness_file) if liveness_file else None
         self._has_run = False
-        self._wake = threading.Event()
-        """Set when there may be something to do: a pass has numbered events, or a thread has its hands free."""
+        self._news = News()
+        """When there may be something to do: a pass has numbered events, or a thread has its hands free."""
         self._numbered_at = float("-inf")
+        self._looked_at = float("-inf")
         self._left_over = False
         """Whether the last look saw work that another worker has in hand, or that rests."""
         self._broken: Exception | None = None
@@ -103,7 +105,7 @@ class Worker:
         self._stopping = self._sessions.stopping
         self._maintenance = Maintenance(using, JOBS if maintenance else ())
         self._leader = (
-            Leader(using, self.wait_period_s, self._wake, URGENT if maintenance else ())
+            Leader(using, self.wait_period_s, self._news, URGENT if maintenance else ())
             if listen and not drain
             else None
         )
@@ -130,7 +132,7 @@ class Worker:
     def stop(self) -> None:
         """Lets the batches in hand finish, and no other begin."""
         self._stopping.set()
-        self._wake.set()
+        self._news.set()
         if self._leader:
             self._leader.stop(wait=False)
 
@@ -151,7 +153,7 @@ class Worker:
                 self._sessions.work_on,
                 threads=self.threads,
                 wait_period_s=self.wait_period_s,
-                done=self._wake.set,
+                done=self._news.set,
                 broken=self._break,
             ) as take_on:
                 self._run(take_on)
@@ -197,8 +199,8 @@ class Worker:
             if not self.drain:
                 told = self._wait()
             elif self._left_over or self._sessions.in_hand:
-                self._wake.wait(DRAIN_LOOK_S)
-                self._wake.clear()
+                self._news.wait(DRAIN_LOOK_S)
+                self._news.take()
             else:
                 return
 
@@ -237,7 +239,11 @@ class Worker:
                 logger.error("group %s cannot read topic %s: %s", declared.group, declared.topic, error)
         self.declarations = {declared.key: declared for declared in declarations}
         self._finder = WorkFinder(
-            self.declarations, using=self.using, worker_id=self.worker_id, partitions=self.partitions
+            self.declarations,
+            using=self.using,
+            worker_id=self.worker_id,
+            partitions=self.partitions,
+            topic_ids=self._topic_ids,
         )
         self._membership.reads(self.declarations)
 
@@ -269,6 +275,7 @@ class Worker:
         if not (others_number or has_time):
             busy = self._number()
             self._numbered_at = begun
+        self._looked_at = begun
         found = self._finder.find()
         self._left_over |= bool(found)
         for share in self._sessions.plan(found):
@@ -298,9 +305,16 @@ class Worker:
 
     def _wait(self) -> bool:
         """Waits for something to do, for the wait period at most. Returns whether it was woken."""
-        told = self._wake.wait(self.wait_period_s)
-        self._wake.clear()
-        return told
+        while self._news.wait(self.wait_period_s):
+            if not self._has_handled(self._news.take()):
+                return True
+        return False
+
+    def _has_handled(self, moved: Moved | None) -> bool:
+        """Whether, where a pass has moved something, that was all that there was to do."""
+        if moved is None or self.threads > 1 or time.monotonic() > self._looked_at + self.wait_period_s:
+            return False
+        return all(self._sessions.work_on_moved(share) for share in self._finder.moved(moved))
 
     def _show_life(self) -> None:
         """Where handlers hang this is no longer done, and what watches the file may act."""
