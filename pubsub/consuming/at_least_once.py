@@ -18,12 +18,13 @@ from pubsub.subscriptions.task import PartitionTask
 
 from .call import Seen, handle
 from .crashes import died, most_attempts
-from .entries import Batch, EntryReader, PublishedTogether
+from .cursor import Cursor
+from .entries import PublishedTogether
 from .failing import forget_failures
 from .lease import HeldLease, OtherLease, attempt_after, forget_lease
 from .leased import Leased
 from .mode import Outcome, go_through
-from .session import Cursor
+from .reader import Batch, EntryReader
 
 logger = logging.getLogger(__name__)
 

@@ -18,11 +18,12 @@ from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
 from .call import handle
-from .entries import Batch, EntryReader, PublishedTogether
+from .cursor import Cursor
+from .entries import PublishedTogether
 from .lease import HeldLease, OtherLease, forget_lease
 from .leased import Leased
 from .mode import Outcome
-from .session import Cursor
+from .reader import Batch, EntryReader
 
 logger = logging.getLogger(__name__)
 

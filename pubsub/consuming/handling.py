@@ -21,10 +21,11 @@ from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
 from .call import Seen, handle
-from .entries import Batch, Given, PublishedTogether
+from .entries import Given, PublishedTogether
 from .failing import Doomed, Failing, Interrupted, bear, forget_failures
 from .mode import Outcome, go_through
 from .parked import ToPark
+from .reader import Batch
 
 
 class HandlerFailed(Exception):
@@ -65,7 +66,9 @@ class AllAtOnce:
             check_still_in_transaction(task.using, because=error)
             raise
         check_still_in_transaction(task.using)
-        return Outcome(passed=batch.passed, failed=to_park.park() if to_park else 0, last=batch.last)
+        handling_s = time.monotonic() - self.began
+        failed = to_park.park() if to_park else 0
+        return Outcome(passed=batch.passed, failed=failed, last=batch.last, handling_s=handling_s)
 
     def judge(self, error: BaseException, given: Given | None) -> None:
         if not is_the_handlers(error, self.task.using):
