@@ -11,6 +11,7 @@ from .crashes import Deferred
 from .entries import PublishedTogether, by_transaction
 from .failing import Doomed
 from .find_work import Work
+from .kept import KeptEntries
 from .lease_renewer import LeaseRenewer
 
 
@@ -57,6 +58,8 @@ class WorkerContext:
     leases: LeaseRenewer
     deferred: Deferred = field(default_factory=Deferred)
     doomed: dict[PartitionKey, Doomed] = field(default_factory=dict)
+    kept: KeptEntries | None = None
+    """Where several groups read a topic."""
     rest_s: float = 1
     """How long a partition rests in which the database has failed once."""
 
