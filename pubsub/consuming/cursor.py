@@ -17,6 +17,8 @@ class Cursor(NamedTuple):
     epoch: int
     xid: str
     """The transaction that holds the lock."""
+    is_bounded: bool
+    """Whether the group has not passed a resize of the topic."""
 
 
 def lock_cursor(db: Any, task: PartitionTask) -> Cursor | None:

@@ -11,6 +11,7 @@ from .crashes import Deferred
 from .entries import PublishedTogether, by_transaction
 from .failing import Doomed
 from .find_work import Work
+from .kept import KeptEntries
 from .lease_renewer import LeaseRenewer
 
 
@@ -59,6 +60,8 @@ class WorkerContext:
     doomed: dict[PartitionKey, Doomed] = field(default_factory=dict)
     seen: dict[PartitionKey, set[int]] = field(default_factory=dict)
     """Offsets that observers have seen in an attempt that is undone, and is still to be made."""
+    kept: KeptEntries | None = None
+    """Where several groups read a topic."""
     rest_s: float = 1
     """How long a partition rests in which the database has failed once."""
 

@@ -16,6 +16,7 @@ from pubsub.subscriptions.task import PartitionTask
 
 from .cursor import Cursor
 from .entries import Given
+from .kept import KeptEntries, KeptRun
 
 ENTRIES_OF_OTHERS = 1000
 """Entries read at once by a group that wants only some of them. Those of others come without content."""
@@ -44,7 +45,7 @@ class EntryReader:
     error of the database the reader goes on where it was.
     """
 
-    def __init__(self, task: PartitionTask, batch_size: int) -> None:
+    def __init__(self, task: PartitionTask, batch_size: int, kept: KeptEntries | None = None) -> None:
         wants_all = task.wants_all
         self.is_plain = wants_all and not task.parks_keys
         """Whether the group reads every event of the topic, whatever has failed before."""
@@ -62,7 +63,11 @@ class EntryReader:
             **declared.filter.parameters,
             "parks_keys": task.parks_keys,
             "below_position": task.below_position,
+            "for_all": False,
         }
+        self._task = task
+        self._kept = kept if self.is_plain else None
+        """What other groups of this process have read, and will read."""
         self._batch_size = batch_size
         self._of_others = 1 if wants_all else ENTRIES_OF_OTHERS
         self._rest = REST if wants_all else self._chunk(1)
@@ -101,14 +106,39 @@ class EntryReader:
             row = execute_together(connection, statements, parameters).row()
             return Cursor(*row) if row else None
         position = self._entries[-1].position + 1 if self._entries else self._start
+        # What is kept has to be known before the lock: a resize in it is then known to the lock.
+        kept = self._kept and self._kept.of(self._task.topic_id, self._task.partition_id, position)
+        if kept and len(kept.entries) > self._batch_size:
+            return self._take_kept(connection, statements, parameters, kept)
         read = _READ_LOCKED if position is None else self._statement
-        here = self.parameters_at(position, self._chunk(self._batches))
+        here = {**self.parameters_at(position, self._chunk(self._batches)), "for_all": self._kept is not None}
         answers = execute_together(connection, [*statements, read], {**parameters, **here})
         row = answers.row(-2)
         if row is None:
             return None
         cursor = Cursor(*row)
-        self.add(answers.rows(make=entry_of), found_at=cursor.next_position)
+        rows = answers.rows(make=entry_of)
+        if self._kept is not None:
+            if not all(entry.is_mine for entry in rows):
+                self._kept = None  # some are for one group alone: what this group gets of them has to be read
+                return cursor
+            self._kept.add(self._task.topic_id, self._task.partition_id, position or cursor.next_position, rows)
+        self.add(rows, found_at=cursor.next_position)
+        return cursor
+
+    def _take_kept(
+        self, connection: Any, statements: Sequence[str], parameters: dict[str, Any], kept: KeptRun
+    ) -> Cursor | None:
+        """Locks the cursor, and goes on with what another group has read."""
+        row = execute_together(connection, statements, parameters).row()
+        if row is None:
+            return None
+        cursor = Cursor(*row)
+        position = self._entries[-1].position + 1 if self._entries else cursor.next_position
+        if kept.start <= position < kept.upto and not cursor.is_bounded:
+            self._start = cursor.next_position
+            self._entries, self._is_at_end = [*self._entries, *kept.begin_at(position)], False
+            self._look_ahead()
         return cursor
 
     def add(self, rows: Sequence[Entry], *, found_at: int) -> None:

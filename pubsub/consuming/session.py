@@ -22,6 +22,7 @@ from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
 from .cursor import LOCK, Cursor
+from .kept import KeptEntries
 from .reader import EntryReader
 
 logger = logging.getLogger(__name__)
@@ -49,10 +50,11 @@ class PartitionSession(AbstractContextManager["PartitionSession"]):
         task: PartitionTask,
         batch_size: int,
         *,
+        kept: KeptEntries | None = None,
         may_go_on: Callable[[int, bool], bool] = lambda passed, reads: False,
     ) -> None:
         self.task = task
-        self.entries = EntryReader(task, batch_size)
+        self.entries = EntryReader(task, batch_size, kept)
         self.goes_on = False
         """Whether there is more to do here behind the last batch, and time for it."""
         self._may_go_on = may_go_on

@@ -53,7 +53,7 @@ class Transactional:
         if not work.has_new:
             yield Outcome(retried=retried)
             return
-        session = PartitionSession(task, allowance.batch_size, may_go_on=allowance.may_go_on)
+        session = PartitionSession(task, allowance.batch_size, kept=self._context.kept, may_go_on=allowance.may_go_on)
         with session, self._crash_counter(work) as counter:
             done = replace(handle_batch(session, allowance.size, counter, work.failing, doomed, seen), retried=retried)
             while session.goes_on:

@@ -72,6 +72,10 @@ class Sessions:
     def plan(self, found: Iterable[Work]) -> Iterator[Share]:
         """The work that there is, in its order. What may share a transaction, and is little, comes at once."""
         free = [work for work in found if not work.is_leased and not work.is_resting]
+        order: dict[tuple[int, int], int] = {}
+        for work in free:
+            order.setdefault(work.task.key[1:], len(order))
+        free.sort(key=lambda work: order[work.task.key[1:]])  # so that what one group has read is at hand for the next
         joining: dict[tuple[int, str], deque[Work]] = defaultdict(deque)
         for work in free:
             if self._may_join(work):

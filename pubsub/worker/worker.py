@@ -12,6 +12,7 @@ from pathlib import Path
 from pubsub.conf import conf
 from pubsub.consuming.failing import LONGEST_REST_S
 from pubsub.consuming.find_work import WorkFinder
+from pubsub.consuming.kept import KeptEntries
 from pubsub.consuming.lease_renewer import LeaseRenewer
 from pubsub.consuming.mode import Mode, WorkerContext
 from pubsub.consuming.modes import MODES
@@ -25,6 +26,7 @@ from pubsub.sequencing.wake import Moved
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.register import of_topics, register_subscription
 from pubsub.subscriptions.task import PartitionKey
+from pubsub.topics.names import is_pattern
 from pubsub.topics.registry import topic_ids
 
 from .leader import Leader
@@ -115,9 +117,18 @@ class Worker:
 
     def _make_modes(self) -> dict[Delivery, Mode]:
         context = WorkerContext(
-            using=self.using, worker_id=self.worker_id, leases=self._leases, rest_s=self.wait_period_s
+            using=self.using,
+            worker_id=self.worker_id,
+            leases=self._leases,
+            kept=KeptEntries() if self._may_share_topics() else None,
+            rest_s=self.wait_period_s,
         )
         return {delivery: MODES[delivery](context) for delivery in {declared.delivery for declared in self.declared}}
+
+    def _may_share_topics(self) -> bool:
+        """Whether a topic may be read by several groups of this process."""
+        topics = [declared.topic for declared in self.declared]
+        return len(set(topics)) < len(topics) or (len(topics) > 1 and any(map(is_pattern, topics)))
 
     @property
     def in_hand(self) -> list[PartitionKey]:
@@ -283,9 +294,12 @@ class Worker:
         self._looked_at = begun
         found = self._finder.find()
         self._left_over |= bool(found)
+        at: tuple[int, int] | None = None
         for share in self._sessions.plan(found):
-            if self._stopping.is_set() or (busy and self._sessions.took_long_since(begun)):
+            is_next = share[0].task.key[1:] != at
+            if self._stopping.is_set() or (is_next and busy and self._sessions.took_long_since(begun)):
                 break  # by now others are elsewhere; what has waited longest comes first at the next look
+            at = share[0].task.key[1:]
             if taken := self._sessions.take(share):
                 busy = take_on(taken) or busy
             elif self._sessions.in_hand.is_full:

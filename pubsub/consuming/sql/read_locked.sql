@@ -3,5 +3,5 @@
 SELECT position, c_offset, is_mine, false, {columns}{partition}
 FROM pubsub_read_v1(
     %(topic_id)s, %(group_id)s, current_setting('pubsub.locked')::integer[],
-    current_setting('pubsub.stands_at')::bigint[], %(below_position)s, %(limit)s
+    current_setting('pubsub.stands_at')::bigint[], %(below_position)s, %(limit)s, %(for_all)s
 ) AS message

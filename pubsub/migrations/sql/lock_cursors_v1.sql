@@ -7,11 +7,13 @@
 -- `only_plain` is for those that have not looked for work before: where there is more to know of one of the partitions
 -- than that it has new entries, none is locked, and a row of nulls says so.
 --
+-- is_bounded: the topic was resized, and the group has not passed that yet.
+--
 -- Only these rows are locked, so that heartbeats and operators are not in the way. A function, so that its plan is kept.
 CREATE FUNCTION pubsub_lock_cursors_v1(
     for_group text, topic integer, partitions integer[], only_plain boolean DEFAULT false
 ) RETURNS TABLE (
-    partition_id integer, next_offset bigint, next_position bigint, epoch bigint, xid text
+    partition_id integer, next_offset bigint, next_position bigint, epoch bigint, xid text, is_bounded boolean
 )
 LANGUAGE plpgsql
 AS $$
@@ -39,6 +41,11 @@ BEGIN
         partitions := '{}';
         RETURN NEXT;
     END IF;
+    is_bounded := EXISTS (
+        SELECT FROM outbox_topic_resizes AS resize JOIN outbox_topic_subscriptions AS subscription
+            ON subscription.topic_id = topic AND subscription.group_id = for_group
+        WHERE resize.topic_id = topic AND resize.position > subscription.resizes_passed
+    );
     FOR partition_id, next_offset, next_position, epoch, xid IN
         SELECT partition_id, next_offset, next_position, epoch, pg_current_xact_id()::text FROM consumer_offsets
         WHERE group_id = for_group AND topic_id = topic AND partition_id = ANY (partitions)

@@ -1,12 +1,15 @@
 -- The next events of some partitions from a position in each on, below another one or below a resize that the group has
 -- not passed.
 --
+-- `for_all` is for what several groups read together: an event that is for one of them comes as if for another.
+--
 -- Those for another group come without their content: they are only passed. Storage order is index order: the read opens
 -- only the segments that it needs and stops at the limit, which is for each partition. A function, so that its plan is
 -- kept for the session: with many segments planning costs more than reading. JSON comes as text: behind the function it
 -- would be copied once more.
 CREATE FUNCTION pubsub_read_v1(
-    topic integer, for_group text, partitions integer[], positions bigint[], below_position bigint, at_most integer
+    topic integer, for_group text, partitions integer[], positions bigint[], below_position bigint, at_most integer,
+    for_all boolean DEFAULT false
 ) RETURNS TABLE (
     partition_id integer, "position" bigint, c_offset bigint, transaction_id uuid, is_mine boolean, event_id uuid,
     type text, key text, payload text, metadata text, host_id text, user_id text, created_at timestamptz
@@ -33,8 +36,8 @@ BEGIN
     -- they are analysed again. As a plain join it went through all events for each entry.
     RETURN QUERY
     SELECT entry.partition_id, entry.position, entry.c_offset, message.transaction_id,
-           coalesce(message.to_group = for_group, true), message.event_id, message.type, message.key,
-           CASE WHEN coalesce(message.to_group = for_group, true) THEN message.payload::text END,
+           audience.is_mine, message.event_id, message.type, message.key,
+           CASE WHEN audience.is_mine THEN message.payload::text END,
            message.metadata::text, message.host_id, message.user_id, message.created_at
     FROM (
         SELECT asked.partition_id, next.position, next.c_offset, next.message_id
@@ -51,6 +54,9 @@ BEGIN
     CROSS JOIN LATERAL (
         SELECT * FROM outbox_message_t WHERE id = entry.message_id OFFSET 0
     ) AS message
+    CROSS JOIN LATERAL (
+        SELECT message.to_group IS NULL OR (message.to_group = for_group AND NOT for_all) AS is_mine OFFSET 0
+    ) AS audience
     ORDER BY entry.partition_id, entry.position;
 END
 $$;
