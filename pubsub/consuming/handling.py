@@ -14,7 +14,7 @@ from django.db import connections, transaction
 from pubsub.db.errors import is_the_handlers
 from pubsub.db.guard import cannot_continue, check_still_in_transaction
 from pubsub.db.sql import load
-from pubsub.dead_letters.parking import unblocked
+from pubsub.dead_letters.parking import or_parked, unblocked
 from pubsub.dead_letters.set_aside import set_aside
 from pubsub.errors import HandlerEndedTransaction, HandlerTimeout
 from pubsub.events import Entry
@@ -133,6 +133,8 @@ class OneByOne:
                 self.doomed[together.transaction_id] = error
                 raise Spoiled from error
             at = together.reached(task)
+            if task.parks_keys:
+                error = or_parked(error, together, to_park.keys)
             to_park.park()  # what this transaction may wait for
             done = set_aside(task, *together.ends, error, attempts=self.attempt, at=at)
             to_park.keys.update(done.keys)
