@@ -120,6 +120,20 @@ def test_retries_reject_and_retry_later() -> None:
     assert claims() == []
 
 
+def test_what_was_handled_at_a_later_attempt_keeps_the_failure_before_it() -> None:
+    publish_together(1, 2)
+
+    def handler(event: Event) -> None:
+        if event.attempt == 1:
+            raise ValueError("the mail server is down")
+
+    drain(leased(handler, retry=[0]))
+    assert states() == [(1, "resolved"), (2, "resolved")]
+    letters = DeadLetter.objects.values_list("exception_class", "exception_message", "attempts")
+    assert set(letters) == {("builtins.ValueError", "the mail server is down", 2)}
+    assert all("the mail server is down" in letter.traceback for letter in DeadLetter.objects.all())
+
+
 async def record(event: Event, seen: list[Any]) -> None:
     await asyncio.sleep(0)
     seen.append(event.payload)
