@@ -56,10 +56,11 @@ def handle(
     """Hands the group's own of these entries to the handler, in order; in lists of `at_once`, if it takes lists."""
     seen = seen or Seen()
     declared = task.declared
-    events = events_of(entries, declared.topic, task.partition_id, declared.group, attempt)
     worker = _generation
     running = getattr(here, "running", None) or of_this_thread()
     running.task, running.connection = task, connections[task.using]
+    handler = _callable(declared, running)
+    events = events_of(entries, declared.topic, task.partition_id, declared.group, attempt)
     try:
         if declared.batch:
             while several := list(itertools.islice(events, at_once)):
@@ -68,7 +69,6 @@ def handle(
                 if _generation != worker:
                     return
             return
-        handler = _callable(declared, running)
         is_observed = around_handler.observers
         for event in events:
             running.given = event
