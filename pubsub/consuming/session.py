@@ -9,6 +9,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -54,7 +55,8 @@ class PartitionSession(AbstractContextManager["PartitionSession"]):
         may_go_on: Callable[[int, bool], bool] = lambda passed, reads: False,
     ) -> None:
         self.task = task
-        self.entries = EntryReader(task, batch_size, kept)
+        self._batch_size = batch_size
+        self._kept = kept
         self.goes_on = False
         """Whether there is more to do here behind the last batch, and time for it."""
         self._may_go_on = may_go_on
@@ -66,6 +68,11 @@ class PartitionSession(AbstractContextManager["PartitionSession"]):
         """The cursor of the batch that is under way."""
         self._next: Cursor | None = None
         """The cursor, where the next batch has begun already."""
+
+    @cached_property
+    def entries(self) -> EntryReader:
+        """What there is in the partition."""
+        return EntryReader(self.task, self._batch_size, self._kept)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

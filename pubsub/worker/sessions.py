@@ -195,7 +195,10 @@ class Sessions:
         finally:
             if self._show_life:
                 self._show_life()
-            self._tell(task, done)  # now that no transaction is open in which a receiver could be
+            if batch_handled.receivers or logger.isEnabledFor(
+                logging.DEBUG
+            ):  # now that no transaction is open in which a receiver could be
+                self._tell(task, done)
 
     def _allowance(self, begun: float) -> Allowance:
         def may_go_on(passed: int, reads: bool) -> bool:
