@@ -36,8 +36,10 @@ BEGIN
     -- they are analysed again. As a plain join it went through all events for each entry.
     RETURN QUERY
     SELECT entry.partition_id, entry.position, entry.c_offset, message.transaction_id,
-           audience.is_mine, message.event_id, message.type, message.key,
-           CASE WHEN audience.is_mine THEN message.payload::text END,
+           message.to_group IS NULL OR (message.to_group = for_group AND NOT for_all), message.event_id,
+           message.type, message.key,
+           CASE WHEN message.to_group IS NULL OR (message.to_group = for_group AND NOT for_all)
+                THEN message.payload::text END,
            message.metadata::text, message.host_id, message.user_id, message.created_at
     FROM (
         SELECT asked.partition_id, next.position, next.c_offset, next.message_id
@@ -54,9 +56,6 @@ BEGIN
     CROSS JOIN LATERAL (
         SELECT * FROM outbox_message_t WHERE id = entry.message_id OFFSET 0
     ) AS message
-    CROSS JOIN LATERAL (
-        SELECT message.to_group IS NULL OR (message.to_group = for_group AND NOT for_all) AS is_mine OFFSET 0
-    ) AS audience
     ORDER BY entry.partition_id, entry.position;
 END
 $$;
