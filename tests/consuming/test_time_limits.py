@@ -3,10 +3,13 @@
 import asyncio
 import datetime as dt
 import logging
+import random
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,7 +18,8 @@ from django.db import connection, transaction
 
 from pubsub import Delivery, Event, subscribe
 from pubsub.consuming import time_limit
-from pubsub.consuming.time_limit import LimitWatch
+from pubsub.consuming.running import of_this_thread
+from pubsub.consuming.time_limit import LimitWatch, limited
 from pubsub.errors import HandlerTimeout, InvalidSubscription
 from pubsub.models import Attempt, ConsumerOffset, DeadLetter, Subscription
 from pubsub.monitoring.problems import find_problems
@@ -248,6 +252,49 @@ def test_it_never_hits_what_the_worker_does_after_the_handler_has_returned(
     if delivery is Delivery.TRANSACTIONAL:
         assert effects() == [payload for payload in payloads if payload not in failed]
     assert ConsumerOffset.objects.get().next_offset == len(payloads) + 1
+
+
+@pytest.fixture
+def switching_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_whenever_the_time_is_over_later_calls_have_their_limits(
+    monkeypatch: pytest.MonkeyPatch, switching_often: None
+) -> None:
+    """Also where it is over while the limit itself is only being made."""
+    monkeypatch.setattr(time_limit, "limits", LimitWatch())
+    declared = declare(print, timeout=1)
+    came = 0
+    stray: list[HandlerTimeout] = []
+
+    def spin(until: float) -> None:
+        while time.perf_counter() < until:
+            pass
+
+    def run() -> None:
+        nonlocal came
+        running, chance = of_this_thread(), random.Random(1)
+        for _ in range(5000):
+            try:
+                seconds = chance.random() / 2000
+                handle = limited(declared, running, seconds, lambda until, limit: spin(until))
+                with suppress(HandlerTimeout):
+                    handle(time.perf_counter() + chance.random() * seconds * 2)
+                    continue
+                came += 1
+            except HandlerTimeout as error:
+                stray.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive(), "it waits for a lock that the exception has left locked"
+    assert came > 100
+    assert not stray
 
 
 def test_without_a_timeout_there_is_no_limit_and_no_thread(work: str, monkeypatch: pytest.MonkeyPatch) -> None:
