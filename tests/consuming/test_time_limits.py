@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
 from pubsub import Delivery, Event, subscribe
 from pubsub.consuming import time_limit
@@ -252,6 +252,29 @@ def test_it_never_hits_what_the_worker_does_after_the_handler_has_returned(
     if delivery is Delivery.TRANSACTIONAL:
         assert effects() == [payload for payload in payloads if payload not in failed]
     assert ConsumerOffset.objects.get().next_offset == len(payloads) + 1
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+@pytest.mark.parametrize("delivery", list(Delivery))
+def test_it_leaves_nothing_open_on_connections_to_other_databases(work: str, delivery: Delivery) -> None:
+    """The exception may come between any two steps, also before a block is entered that would end what is open."""
+
+    def handle(event: Event) -> None:
+        if event.payload == "hang":
+            transaction.atomic(using="other").__enter__()
+            in_python(event.payload)
+        with connections["other"].cursor() as cursor:
+            cursor.execute("CREATE TABLE IF NOT EXISTS elsewhere AS SELECT 1")
+
+    publish_each("hang", "b")
+    number()
+    try:
+        drain(declare(handle, topic=work, delivery=delivery, timeout=0.2))
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TABLE elsewhere")  # it is there
+    finally:
+        connections["other"].close()
+    assert letters() == [("hang", "dead", 1, TIMEOUT)]
 
 
 @pytest.fixture
