@@ -19,6 +19,7 @@ from django.views.decorators.cache import never_cache
 from pubsub.models import LogView, OutboxMessage, Topic
 from pubsub.monitoring.search import PAYLOAD_CHARACTERS, Conditions, FoundEvent, LogPage, offset_at, search
 from pubsub.payloads.redact import Redactor
+from pubsub.payloads.visible import visible
 from pubsub.payloads.write import write_json, write_line
 
 from .delivery import GroupDelivery, deliveries
@@ -288,8 +289,8 @@ class EventAdmin(Pages):
             "offset": found.offset,
             "partition": found.partition,
             "at": date_format(localtime(found.created_at), "H:i:s"),
-            "type": found.type,
-            "key": found.key or "",
+            "type": visible(found.type),
+            "key": visible(found.key or ""),
             "payload": preview(found),
             "address": self._event_address(topic_id, found.offset),
         }
