@@ -21,6 +21,7 @@ from pubsub.consuming.lease_renewer import LeaseRenewer
 from pubsub.consuming.mode import Allowance, Mode, Outcome, WorkerContext
 from pubsub.consuming.modes import MODES
 from pubsub.db.errors import is_transient
+from pubsub.dead_letters.failure import loggable
 from pubsub.delivery import Delivery
 from pubsub.errors import PubSubError
 from pubsub.models import ConsumerOffset
@@ -387,5 +388,6 @@ class Worker:
                 logger.warning("the liveness file cannot be touched: %s", error)
 
     def _give_up_connection(self, error: Exception, what_then: str, facts: dict[str, Any] | None = None) -> None:
-        logger.warning("%s: %s", what_then, error, exc_info=not is_transient(error), extra=facts)
+        shown = None if is_transient(error) else loggable(error, is_ours=True)
+        logger.warning("%s: %s", what_then, error, exc_info=shown, extra=facts)
         connections[self.using].close()
