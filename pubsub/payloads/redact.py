@@ -81,10 +81,6 @@ class Redactor:
         """There is more that a text may quote than can be looked at."""
         self._hides_texts = True
 
-    @property
-    def took_something_out(self) -> bool:
-        return bool(self._taken_out)
-
     def json(self, field: str, text: str) -> Any:
         """What may be shown of a jsonb; `field` is "payload" or "metadata"."""
         value = decode(text)
