@@ -24,7 +24,7 @@ from pubsub.payloads.write import write_json, write_line
 
 from .delivery import GroupDelivery, deliveries
 from .json_display import show_json
-from .page import Pages
+from .page import Pages, plain_text
 from .publish import publish_view
 
 LARGEST_OFFSET, LARGEST_PARTITION = 10**18, 2**31 - 1
@@ -224,7 +224,7 @@ class EventAdmin(Pages):
         if not self.may_see_payload(request):
             raise PermissionDenied
         value = Redactor().json("payload", self._entry(topic_id, offset, using).payload_text)
-        return HttpResponse(write_json(value), content_type="text/plain; charset=utf-8")
+        return plain_text(write_json(value), f"event-{topic_id}-{offset}-payload")
 
     def _delivery(self, request: HttpRequest, found: GroupDelivery) -> dict[str, Any]:
         letter = ""

@@ -24,6 +24,7 @@ from pubsub.payloads.redact import Redactor
 from pubsub.payloads.write import write_json
 
 from .letter_page import LetterPage
+from .page import plain_text
 
 if TYPE_CHECKING:
     Admin = admin.ModelAdmin[DeadLetter]
@@ -166,7 +167,7 @@ def _without_common_ends(old: list[str], new: list[str]) -> tuple[list[str], lis
 
 
 def json_view(model_admin: Admin, request: HttpRequest, pk: int, name: str) -> HttpResponse:
-    """All of a payload or of metadata, as plain text that no browser takes for anything else."""
+    """All of a payload or of metadata."""
     letters = model_admin.get_queryset(request)
     letter = letters.filter(pk=pk).first()
     if not model_admin.has_view_payload_permission(request, letter):  # type: ignore[attr-defined]
@@ -174,8 +175,4 @@ def json_view(model_admin: Admin, request: HttpRequest, pk: int, name: str) -> H
     if letter is None or name not in ("payload", "metadata", "original_payload"):
         raise Http404
     text = write_json(LetterPage(letter, True, letters).value(name))
-    response = HttpResponse(text, content_type="text/plain; charset=utf-8")
-    response["X-Content-Type-Options"] = "nosniff"
-    response["Content-Disposition"] = f'inline; filename="dead-letter-{pk}-{name}.json"'
-    response["Content-Security-Policy"] = "default-src 'none'; sandbox"
-    return response
+    return plain_text(text, f"dead-letter-{pk}-{name}")

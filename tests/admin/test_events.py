@@ -393,6 +393,8 @@ def test_a_page_shows_what_python_cannot_hold(admin_client, topic, settings, pay
         assert shown.status_code == 200
         assert ("11111" in shown.content.decode() or "99999" in shown.content.decode()) <= (not redact_paths)
         assert len(shown.content) < 2_000_000
+    assert shown["X-Content-Type-Options"] == "nosniff"  # the payload alone
+    assert "sandbox" in shown["Content-Security-Policy"]
 
 
 def test_no_text_of_a_publisher_turns_the_page_round(admin_client, topic):
