@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -219,6 +220,15 @@ def test_each_kind_has_a_limit_of_its_own_and_each_minute() -> None:
     assert limit.admits("a", 1, left_out.append)
     limit.close()
     assert left_out == [2], "nothing was left out since"
+
+
+def test_one_thread_says_what_many_kinds_have_left_out() -> None:
+    left_out: list[int] = []
+    limit = LogLimit(minute_s=0.3)
+    for kind in range(100):
+        assert [limit.admits(kind, 1, left_out.append) for _ in range(3)] == [True, False, False]
+    assert sum(thread.name == "pubsub-log-limit" for thread in threading.enumerate()) <= 1
+    wait_until(lambda: left_out == [2] * 100, "the minute is over for all of them")
 
 
 def test_old_kinds_are_forgotten() -> None:
