@@ -104,7 +104,7 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=MISUSED) from error
         if not shown:
             self.report_gone(tail)
-        self.stderr.write(f"{shown:,} events. Go on with --from {tail.next_offset}.")
+        self.stderr.write(f"{shown:,} event{'s' * (shown != 1)}. Go on with --from {tail.next_offset}.")
 
     def report_gone(self, tail: Tail) -> None:
         if tail.gone:
