@@ -131,7 +131,10 @@ class Command(BaseCommand):
                 worker.run()
         except PubSubError as error:
             raise CommandError(str(error)) from error
-        self.say(f"Stopped after {worker.passed} events, with {worker.failed} failures.")
+        passed = f"{worker.passed:,} event{'s' * (worker.passed != 1)}"
+        failed = f"{worker.failed:,} failure{'s' * (worker.failed != 1)}"
+        retried = f"; {worker.retried:,} that failed before {'was' if worker.retried == 1 else 'were'} tried again"
+        self.say(f"Stopped after {passed}, with {failed}{retried if worker.retried else ''}.")
 
     def metrics(self, options: dict[str, Any]) -> AbstractContextManager[Any]:
         if options["metrics_port"] is None:

@@ -90,6 +90,7 @@ class Worker:
         self.liveness_file = Path(liveness_file) if liveness_file else None
         self.passed = 0
         self.failed = 0
+        self.retried = 0
         self._counters = threading.Lock()
         self._has_run = False
         self._stopping = threading.Event()
@@ -353,6 +354,7 @@ class Worker:
         with self._counters:
             self.passed += outcome.passed
             self.failed += outcome.failed
+            self.retried += outcome.retried
             allowance.size = self._next_size()
             if self.max_events and self.passed >= self.max_events:
                 self.stop()
