@@ -17,7 +17,7 @@ from pubsub.retention.missed import describe_missed
 from pubsub.worker.cleanup import Account, clean_up, dry_run
 
 LABELS = {
-    "make_partitions_ahead": "partitions made ahead",
+    "make_partitions_ahead": "segments made ahead",
     "expire_idle": "idle temporary subscriptions removed",
     "forget_members": "crashed members removed",
     "remove_finished_letters": "finished dead letters removed",
@@ -123,9 +123,7 @@ class Command(BaseCommand):
             lines.append(f"{each['partition']} stays ({each['entries']:,} entries): {'; '.join(each['why'])}")
         not_full = storage["not_full"]
         if not_full["entries"]:
-            lines.append(
-                f"{not_full['entries']:,} entries stay: their partition is not full, or has not been noted yet"
-            )
+            lines.append(f"{not_full['entries']:,} entries stay: their segment is not full, or has not been noted yet")
         lines += [f"using the tables now: {self._session_text(each)}" for each in storage["using_the_tables"]]
         for name, label in LABELS.items():
             if account.get(name):
