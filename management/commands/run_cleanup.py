@@ -6,11 +6,11 @@ import threading
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS, close_old_connections
 
 from pubsub.management.arguments import whole_number
-from pubsub.management.databases import check_database
+from pubsub.management.databases import DatabaseCommand, check_database
 from pubsub.management.processes import from_a_signal, say
 from pubsub.retention.drop import LOCK_TIMEOUT_MS
 from pubsub.retention.missed import describe_missed
@@ -27,7 +27,7 @@ LABELS = {
 }
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = (
         "Drops segments of the log that have expired and that every group has passed, gives up groups without "
         "heartbeats, and prunes finished rows. Consumers do the same beside their work: you only need this if none "
