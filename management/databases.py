@@ -1,9 +1,31 @@
 """Whether a command can work with the database it was given."""
 
-from django.core.management.base import CommandError
-from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
+from typing import Any
 
-from .exits import MISUSED, UNREACHABLE
+import psycopg
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, OperationalError, connections
+
+from pubsub.db.errors import INSUFFICIENT_PRIVILEGE, sqlstate
+
+from .exits import MISUSED, REFUSED, UNREACHABLE
+
+
+class DatabaseCommand(BaseCommand):
+    """A command that a role without the rights for it cannot run, and says so."""
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        try:
+            return super().execute(*args, **options)
+        except (DatabaseError, psycopg.Error) as error:
+            if sqlstate(error) != INSUFFICIENT_PRIVILEGE:
+                raise
+            reason = str(error).partition("\n")[0]
+            raise CommandError(
+                f"The database role that this command runs as has not the rights for it: {reason}. docs/roles.md says "
+                "which role runs which command, and how to grant it.",
+                returncode=REFUSED,
+            ) from error
 
 
 def check_alias(using: str) -> None:

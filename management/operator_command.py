@@ -8,7 +8,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DEFAULT_DB_ALIAS
 
@@ -18,11 +18,11 @@ from pubsub.errors import PartitionInUse, PubSubError
 from pubsub.payloads.write import escaped
 
 from .arguments import check_texts
-from .databases import check_database
+from .databases import DatabaseCommand, check_database
 from .exits import IN_USE, REFUSED
 
 
-class OperatorCommand(BaseCommand):
+class OperatorCommand(DatabaseCommand):
     """A command with sub-commands, each of which is a method of that name."""
 
     def add_reading_arguments(self, parser: ArgumentParser) -> None:

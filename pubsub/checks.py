@@ -230,12 +230,21 @@ def _check_schemas(alias: str) -> list[CheckMessage]:
     ]
 
 
+def _may_read(cursor: Any, *tables: str) -> bool:
+    """Whether the tables are there yet, and the role may read them: one that only publishes may not."""
+    cursor.execute(
+        "SELECT bool_and(coalesce(has_table_privilege(to_regclass(name), 'SELECT'), false)) "
+        "FROM unnest(%s::text[]) AS name",
+        [list(tables)],
+    )
+    return bool(cursor.fetchone() == (True,))
+
+
 def _check_handlers(alias: str) -> list[CheckMessage]:
     """Handlers that would never be called, as nothing can be published to their topic."""
     with connections[alias].cursor() as cursor:
-        cursor.execute("SELECT to_regclass('outbox_topics') IS NOT NULL")
-        if cursor.fetchone() != (True,):
-            return []  # not migrated yet
+        if not _may_read(cursor, "outbox_topics"):
+            return []
         cursor.execute("SELECT name FROM outbox_topics")
         known = {name for (name,) in cursor.fetchall()}
     try:
@@ -262,9 +271,9 @@ def _check_handlers(alias: str) -> list[CheckMessage]:
 def _check_cursors(alias: str) -> list[CheckMessage]:
     """Groups that the code no longer knows, and handlers that are new on the same topics: perhaps the same, renamed."""
     declarations = [declared for declared in declare.registry.select() if not is_pattern(declared.topic)]
+    tables = ("outbox_topics", "outbox_topic_subscriptions", "outbox_members", "consumer_offsets")
     with connections[alias].cursor() as cursor:
-        cursor.execute("SELECT to_regclass('outbox_topics') IS NOT NULL")
-        if cursor.fetchone() != (True,) or not declare.registry.select():
+        if not declare.registry.select() or not _may_read(cursor, *tables):
             return []
         cursor.execute(load("subscriptions/groups_with_cursors"))
         present = {(topic, group): is_alive for topic, group, is_alive in cursor.fetchall()}

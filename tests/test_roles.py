@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.contrib.auth.models import User
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import ProgrammingError, connection, transaction
 from django.test import Client
 from django.urls import reverse
@@ -22,6 +22,7 @@ from prometheus_client import generate_latest
 
 from pubsub import publish, publish_many
 from pubsub.delivery import Delivery
+from pubsub.management.exits import REFUSED
 from pubsub.models import ConsumerOffset, DeadLetter, DelayedMessage, OperatorEvent, OutboxMessage
 from pubsub.monitoring.metrics import everything
 from pubsub.subscriptions.declare import Registry
@@ -241,6 +242,41 @@ def test_a_reader_sees_everything_and_changes_nothing() -> None:
         assert {page: client.get(page).status_code for page in pages} == dict.fromkeys(pages, 200)
         may_not(*(f"DELETE FROM {table}" for table in TABLES if not table.endswith("_v")))
         may_not("INSERT INTO outbox_message_t (payload) VALUES ('1')", "SELECT * FROM outbox_topics FOR UPDATE")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["pubsub_status"],
+        ["pubsub_workers", "list"],
+        ["pubsub_tail", "work", "--no-follow", "--from=earliest"],
+        ["pubsub_dead_letters", "list"],
+        ["run_cleanup", "--dry-run"],
+        ["run_consumer", "--drain"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_the_role_may_not_run_says_so_and_where_it_is_explained(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    registry = Registry()
+    registry.add(declare(Recorder(), topic="work"))
+    monkeypatch.setattr("pubsub.management.commands.run_consumer.registry", registry)
+    with acting_as("publisher"), pytest.raises(CommandError, match=r"permission denied for .*docs/roles\.md") as ended:
+        run(*arguments)
+    assert ended.value.returncode == REFUSED
+    assert "\n" not in str(ended.value)
+
+
+def test_system_checks_leave_out_what_the_role_may_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry()
+    registry.add(declare(Recorder(), topic="nowhere"))
+    monkeypatch.setattr("pubsub.subscriptions.declare.registry", registry)
+    with acting_as("publisher"):
+        assert "pubsub.W003" in run("check", "--database=default")
+    for role in ("consumer", "operator", "reader"):
+        with acting_as(role):
+            assert "pubsub.W003" in run("check", "--database=default")
 
 
 def test_the_page_names_every_table() -> None:

@@ -6,7 +6,7 @@ import uuid
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS
 
 from pubsub.dead_letters import actions
@@ -15,7 +15,7 @@ from pubsub.dead_letters.describe import describe, full_description
 from pubsub.dead_letters.filter import LetterFilter
 from pubsub.errors import LettersInUse, PubSubError, UnknownGroup
 from pubsub.management.arguments import LARGEST_ID, check_texts, moment, whole_number
-from pubsub.management.databases import check_database
+from pubsub.management.databases import DatabaseCommand, check_database
 from pubsub.management.exits import IN_USE, MISUSED, REFUSED
 from pubsub.management.operator_command import system_user
 from pubsub.models import DeadLetter, Subscription
@@ -39,7 +39,7 @@ def check_group(group: str | None, using: str) -> None:
         raise UnknownGroup(f'No group "{group}" is subscribed to any topic, or has dead letters. {hint(group, known)}')
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = (
         "Lists dead letters, shows one, replays or discards them. Replay and discard include the rest of each "
         "publisher's transaction, as far as it went to the same partition. Exit code: 0 if done, 1 if there was "

@@ -9,7 +9,7 @@ from argparse import ArgumentParser
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, transaction
 
 from pubsub import publish_many
@@ -17,7 +17,7 @@ from pubsub.conf import conf
 from pubsub.db.errors import sqlstate
 from pubsub.errors import BadLine, PubSubError
 from pubsub.management.arguments import whole_number
-from pubsub.management.databases import check_database
+from pubsub.management.databases import DatabaseCommand, check_database
 from pubsub.management.json_lines import LineParser, lines
 from pubsub.payloads.visible import visible
 from pubsub.topics.names import check_name
@@ -27,7 +27,7 @@ BATCH_BYTES = 16 * 1024 * 1024
 """A batch ends at this size, however few lines it has, so that memory stays bounded."""
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = (
         "Publishes JSON lines from standard input. Each line is an object with what publish() takes, such as "
         '{"payload": {"id": 1}, "type": "order.created", "key": 1}; with --raw each line is a payload. A line that '

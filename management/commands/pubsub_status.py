@@ -5,12 +5,12 @@ import time
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 
 from pubsub.management.arguments import LARGEST_ID, duration, whole_number
-from pubsub.management.databases import check_database
+from pubsub.management.databases import DatabaseCommand, check_database
 from pubsub.management.exits import MISUSED, REFUSED, UNREACHABLE
 from pubsub.management.status_text import as_data, as_text, problems_of
 from pubsub.management.tables import terminal_width
@@ -24,7 +24,7 @@ CLEAR = "\033[H\033[2J"
 LIMITS = ("fail_on", "fail_on_lag", "fail_on_age", "fail_on_dead_letters")
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = (
         "Shows topics, groups and how far each is behind in each partition, its members and dead letters, and the "
         "transactions that hold anything back. It counts nothing large, so it can be called often. Exit code: "

@@ -6,14 +6,14 @@ import threading
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS
 
 from pubsub.conf import conf
 from pubsub.errors import PubSubError
 from pubsub.events import Event
 from pubsub.management.arguments import LARGEST_ID, check_texts, start, whole_number
-from pubsub.management.databases import check_database
+from pubsub.management.databases import DatabaseCommand, check_database
 from pubsub.management.exits import MISUSED
 from pubsub.management.processes import from_a_signal
 from pubsub.management.tables import cut, terminal_width
@@ -22,7 +22,7 @@ from pubsub.payloads.write import write_line
 from pubsub.streams.tail import Tail
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = (
         "Shows the events of a topic as they arrive. It belongs to no group: it locks, moves and holds back nothing. "
         "Events of uncommitted transactions are never shown. Stop it with Ctrl-C; it prints where to continue. "
@@ -104,7 +104,7 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=MISUSED) from error
         if not shown:
             self.report_gone(tail)
-        self.stderr.write(f"{shown:,} events. Go on with --from {tail.next_offset}.")
+        self.stderr.write(f"{shown:,} event{'s' * (shown != 1)}. Go on with --from {tail.next_offset}.")
 
     def report_gone(self, tail: Tail) -> None:
         if tail.gone:

@@ -6,18 +6,18 @@ import threading
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS, close_old_connections
 
 from pubsub.management.arguments import whole_number
-from pubsub.management.databases import check_database
+from pubsub.management.databases import DatabaseCommand, check_database
 from pubsub.management.processes import from_a_signal, say
 from pubsub.retention.drop import LOCK_TIMEOUT_MS
 from pubsub.retention.missed import describe_missed
 from pubsub.worker.cleanup import Account, clean_up, dry_run
 
 LABELS = {
-    "make_partitions_ahead": "partitions made ahead",
+    "make_partitions_ahead": "segments made ahead",
     "expire_idle": "idle temporary subscriptions removed",
     "forget_members": "crashed members removed",
     "remove_finished_letters": "finished dead letters removed",
@@ -27,7 +27,7 @@ LABELS = {
 }
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = (
         "Drops segments of the log that have expired and that every group has passed, gives up groups without "
         "heartbeats, and prunes finished rows. Consumers do the same beside their work: you only need this if none "
@@ -123,9 +123,7 @@ class Command(BaseCommand):
             lines.append(f"{each['partition']} stays ({each['entries']:,} entries): {'; '.join(each['why'])}")
         not_full = storage["not_full"]
         if not_full["entries"]:
-            lines.append(
-                f"{not_full['entries']:,} entries stay: their partition is not full, or has not been noted yet"
-            )
+            lines.append(f"{not_full['entries']:,} entries stay: their segment is not full, or has not been noted yet")
         lines += [f"using the tables now: {self._session_text(each)}" for each in storage["using_the_tables"]]
         for name, label in LABELS.items():
             if account.get(name):

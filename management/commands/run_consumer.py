@@ -9,14 +9,14 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DEFAULT_DB_ALIAS
 from django.utils import autoreload
 
 from pubsub.conf import LONGEST_MS, MOST
 from pubsub.errors import PubSubError
 from pubsub.management.arguments import LARGEST_ID, check_texts, whole_number
-from pubsub.management.databases import check_database
+from pubsub.management.databases import DatabaseCommand, check_database
 from pubsub.management.processes import from_a_signal, loaded_for_good, say
 from pubsub.subscriptions.declare import registry
 from pubsub.worker.worker import Worker
@@ -25,7 +25,7 @@ EXIT_NOT_FINISHED = 3
 """The exit code if --shutdown-timeout ended before the current batch was finished."""
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = (
         "Calls this project's handlers with published events. Any number of processes can run: they share the "
         "partitions, and each partition is handled by one of them at a time, in order. Stop it with Ctrl-C or SIGTERM: "
@@ -131,7 +131,10 @@ class Command(BaseCommand):
                 worker.run()
         except PubSubError as error:
             raise CommandError(str(error)) from error
-        self.say(f"Stopped after {worker.passed} events, with {worker.failed} failures.")
+        passed = f"{worker.passed:,} event{'s' * (worker.passed != 1)}"
+        failed = f"{worker.failed:,} failure{'s' * (worker.failed != 1)}"
+        retried = f"; {worker.retried:,} that failed before {'was' if worker.retried == 1 else 'were'} tried again"
+        self.say(f"Stopped after {passed}, with {failed}{retried if worker.retried else ''}.")
 
     def metrics(self, options: dict[str, Any]) -> AbstractContextManager[Any]:
         if options["metrics_port"] is None:

@@ -6,14 +6,14 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DEFAULT_DB_ALIAS
 
 from pubsub.conf import conf
 from pubsub.errors import PubSubError
 from pubsub.management.arguments import LARGEST_ID, moment, whole_number
-from pubsub.management.databases import check_database
+from pubsub.management.databases import DatabaseCommand, check_database
 from pubsub.management.tables import cut, table, terminal_width
 from pubsub.payloads.write import escaped
 from pubsub.spark.jobs import JobRequest, SparkJob, jobs
@@ -25,7 +25,7 @@ from pubsub.spark.session import build_session
 PROBLEMS = 1
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = (
         "Runs an analysis of the log in Spark: on this machine, or where --master says. Only archive, replay and "
         "--save change anything. "

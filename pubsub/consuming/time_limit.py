@@ -104,8 +104,8 @@ class TimeLimit:
         running.is_overdue = True
         facts: dict[str, Any] = running.task.facts if running.task else {}
         logger.error(
-            "%s It has not ended %g s after it was interrupted: it may wait in C, where nothing can interrupt it. Stop "
-            "its worker: pubsub_workers stop",
+            "%s It has not ended %g s after it was interrupted: it may wait in C, where nothing can interrupt it. "
+            "`pubsub_workers list` names its worker, `pubsub_workers stop` stops it.",
             self.failure(None),
             GRACE_S,
             extra=facts,

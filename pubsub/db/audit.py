@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import connections
+from django.db import connections, transaction
 
 from pubsub.payloads.visible import visible
 
@@ -47,14 +47,21 @@ def record(
                 "after": _as_json(after),
             },
         )
-    logger.info(
-        "%s by %s: %s%s",
-        action,
-        visible(actor),
-        " ← ".join(filter(None, (group, topic))) or "-",
-        visible(f" ({reason})") if reason else "",
-        extra={"action": action, "actor": actor, "topic": topic, "group": group},
-    )
+
+    def log() -> None:
+        logger.info(
+            "%s by %s: %s%s",
+            action,
+            visible(actor),
+            " ← ".join(filter(None, (group, topic))) or "-",
+            visible(f" ({reason})") if reason else "",
+            extra={"action": action, "actor": actor, "topic": topic, "group": group},
+        )
+
+    if beside:
+        log()
+    else:
+        transaction.on_commit(log, using=using, robust=True)  # not what a dry run undoes
 
 
 def _as_json(value: Mapping[str, Any] | None) -> str | None:

@@ -110,9 +110,9 @@ def _dead_letters(status: SystemStatus, group: GroupStatus) -> Problem:
     )
     if group.parked:
         text = ngettext(
-            "%(dead)s dead letter in %(group)s (%(topic)s)%(facts)s, with %(parked)s of the same key parked behind it: "
+            "%(dead)s dead letter in %(group)s (%(topic)s)%(facts)s, with %(parked)s parked behind it: "
             "replay or discard it.",
-            "%(dead)s dead letters in %(group)s (%(topic)s)%(facts)s, with %(parked)s of the same keys parked behind "
+            "%(dead)s dead letters in %(group)s (%(topic)s)%(facts)s, with %(parked)s parked behind "
             "them: replay or discard them.",
             group.dead,
         )

@@ -139,7 +139,7 @@ def _find_fault(path: str, value: Any, depth: int = 0) -> str | None:
     try:
         _encode(value)
     except (TypeError, ValueError) as error:
-        return _("%(path)s is a %(type)s, which cannot be written as JSON: %(error)s.") % {
+        return _("%(path)s is of type %(type)s, which cannot be written as JSON: %(error)s.") % {
             "path": path,
             "type": type(value).__name__,
             "error": error,

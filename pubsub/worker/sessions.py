@@ -55,6 +55,7 @@ class Sessions:
         self.in_hand = InHand(threads)
         self.passed = 0
         self.failed = 0
+        self.retried = 0
         self.stopping = threading.Event()
         self._modes = modes
         self._using = using
@@ -220,6 +221,7 @@ class Sessions:
             if outcome.handling_s is not None and outcome.passed:
                 self._paces[task.topic_id, task.declared.group] = outcome.handling_s / outcome.passed
             self.failed += outcome.failed
+            self.retried += outcome.retried
             allowance.size = self._next_size()
             if self._max_events and self.passed >= self._max_events:
                 self._stop()

@@ -142,6 +142,10 @@ class Worker:
     def failed(self) -> int:
         return self._sessions.failed
 
+    @property
+    def retried(self) -> int:
+        return self._sessions.retried
+
     def stop(self) -> None:
         """Lets the batches in hand finish, and no other begin."""
         self._stopping.set()

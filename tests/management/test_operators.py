@@ -702,6 +702,24 @@ def test_the_tail_writes_no_control_character_and_no_line_of_a_publisher_s(form:
     assert line.isprintable()
 
 
+def test_the_log_does_not_report_what_a_dry_run_undoes(caplog: pytest.LogCaptureFixture) -> None:
+    make_topic(partitions=3)
+    with caplog.at_level("INFO", logger="pubsub.db.audit"):
+        run("pubsub_topic", "resize", TOPIC, "5", "--dry-run")
+        run("pubsub_topic", "resize", TOPIC, "7", "--reason=growth")
+    said = [it.getMessage() for it in caplog.records if it.name == "pubsub.db.audit"]
+    assert [message for message in said if message.startswith("resize")] == [
+        f"resize by {system_user()}: {TOPIC} (growth)"
+    ]
+
+
+@pytest.mark.usefixtures("five")
+def test_the_tail_counts_one_event_as_one() -> None:
+    err = io.StringIO()
+    call_command("pubsub_tail", TOPIC, "--last=1", "--no-follow", stdout=io.StringIO(), stderr=err)
+    assert err.getvalue().strip() == "1 event. Go on with --from 6."
+
+
 def test_a_reason_forges_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     make_topic()
     with caplog.at_level("INFO", logger="pubsub.db.audit"):

@@ -1,5 +1,6 @@
 """The command that runs a worker: what it is given is what the worker gets."""
 
+import io
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ from django.core.management import CommandError, call_command
 
 from pubsub.management.commands.run_consumer import Command
 from pubsub.management.exits import UNREACHABLE
+from pubsub.models import Topic
 from pubsub.subscriptions.declare import Registry
+from tests.consuming.helpers import publish_each
 from tests.handlers import Recorder, declare
 from tests.sessions import connected_to
 
@@ -46,6 +49,18 @@ def test_without_options_the_settings_apply(worker_of: Any) -> None:
 
 def test_the_former_name_of_max_events_is_understood(worker_of: Any) -> None:
     assert worker_of("--max-messages=9").max_events == 9
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_drain_says_that_it_has_tried_again_what_had_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry()
+    registry.add(declare(Recorder(fails=lambda event: True), topic="work", retry=[0, 3600]))
+    monkeypatch.setattr("pubsub.management.commands.run_consumer.registry", registry)
+    Topic.objects.create(name="work", total_partitions=1)
+    publish_each(1)
+    out = io.StringIO()
+    call_command("run_consumer", "--drain", stderr=out)
+    assert out.getvalue().endswith("Stopped after 1 event, with 1 failure; 1 that failed before was tried again.\n")
 
 
 @pytest.mark.django_db(transaction=True)

@@ -287,7 +287,7 @@ CASES = {
         {"groups": [group(dead=3, parked=2, failed_since=ago(minutes=1))]},
         WARNING,
         "dead-letters",
-        "3 dead letters in mail (orders), with 2 events of the same keys parked behind them",
+        "3 dead letters in mail (orders), with 2 events parked behind them",
     ),
     "failed, with what": (
         {

@@ -110,9 +110,9 @@ def test_manual_transaction_management_counts_as_a_transaction() -> None:
         ({"a\x00": 1}, r"^a key of payload contains the character \\u0000"),
         ("\ud800", "^payload contains half of a surrogate pair"),
         ({"a": lazystr("\x00")}, r'^payload\["a"\] contains the character \\u0000'),
-        ({"a": {1, 2}}, r'^payload\["a"\] is a set'),
+        ({"a": {1, 2}}, r'^payload\["a"\] is of type set'),
         ({(1, 2): 3}, "^payload has a key of type tuple"),
-        (object(), "^payload is a object"),
+        (object(), "^payload is of type object"),
         ("x" * 2_000_000, "^payload has 2,000,002 bytes as JSON; at most 1,048,576 are allowed"),
     ],
 )
@@ -166,7 +166,7 @@ def test_a_payload_that_contains_itself_is_refused() -> None:
         ({"key": [10**5000]}, "^key must be a string, a whole number or a UUID, not a value of type list"),
         ({"type": 10**5000}, "^type must be a string .* not a value of type int"),
         ({"metadata": 10**5000}, "^metadata must be a mapping, not a value of type int"),
-        ({"metadata": {"n": 10**5000}}, r'^metadata\["n"\] is a int'),
+        ({"metadata": {"n": 10**5000}}, r'^metadata\["n"\] is of type int'),
         ({"metadata": {10**5000: 1}}, "^metadata"),
         (
             {"deliver_at": dt.datetime(2030, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=16)))},

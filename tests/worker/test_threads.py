@@ -127,6 +127,6 @@ def test_the_first_signal_finishes_the_current_batch(effects_table: None) -> Non
         process.send(15)
         process.wait_for("Finishing the current batch")
         process.go_on()
-        process.wait_for("Stopped after 1 events, with 0 failures.")
+        process.wait_for("Stopped after 1 event, with 0 failures.")
         assert process.ends() == 0
     assert effects() == [1]
