@@ -356,4 +356,4 @@ def _note_retry(
     if error:
         failed_again(db, task, letters, error, attempt, at)
     else:
-        resolve(db, task, [(letters, attempt)])
+        resolve(db, task, [(letters, attempt)], were_counted=True)

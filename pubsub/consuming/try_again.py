@@ -142,7 +142,7 @@ class TryAgain:
             if self.failing and self._failed_at(letters):
                 forget_failures(db, self.task, letters.ends[0], self.failing)
             tried += len(letters)
-        resolve(db, self.task, handled)
+        resolve(db, self.task, handled, were_counted=self.counted is not None)
         return tried
 
     def _failure_of(self, letters: Letters, together: PublishedTogether, attempt: int) -> BaseException | None:

@@ -148,10 +148,16 @@ def failed_again(
     )
 
 
-def resolve(db: Any, task: PartitionTask, handled: Sequence[tuple[Letters, int]]) -> None:
-    """Notes that transactions were handled after all, and at which attempt. What waited for them is next."""
+def resolve(
+    db: Any, task: PartitionTask, handled: Sequence[tuple[Letters, int]], *, were_counted: bool = False
+) -> None:
+    """Notes that transactions were handled after all, and at which attempt. What waited for them is next. Where their
+    attempts were counted before, no worker has died of them: what they failed of is what it was before."""
     if not handled:
         return
+    if were_counted:
+        for letters, attempt in handled:
+            uncount_death(task, letters.ids, attempt)
     ids = [id_ for letters, _ in handled for id_ in letters.ids]
     attempts = [attempt for letters, attempt in handled for _ in letters.ids]
     db.execute(load("dead_letters/resolve"), {"ids": ids, "attempts": attempts})

@@ -88,6 +88,9 @@ def test_a_retry_that_succeeds_releases_them_too(mode: Delivery) -> None:
     drain(parking(handler, mode, retry=[0, 0]), wait_period_ms=1)
     assert [payload for payload in handler.payloads if payload != "a0"] == ["a1", "a2"]
     assert {state for _, state in states()} == {"resolved"}
+    failures = DeadLetter.objects.order_by("c_offset").values_list("attempts", "exception_class")
+    assert list(failures) == [(3, "builtins.ValueError"), (1, ""), (1, "")], "no worker has died"
+    assert Attempt.objects.count() == 2
 
 
 def test_a_failure_in_the_middle_parks_the_rest_again(mode: Delivery) -> None:
