@@ -64,7 +64,7 @@ class EventStream(View):
 
     ``permission`` is called with the request (a coroutine function is awaited; any other runs in a thread, so that it
     may query the database). True opens the stream; a mapping opens it for the events that match this filter; anything
-    else, or no permission at all, is answered with 403. Events addressed to one group are never sent.
+    else, an empty mapping, or no permission at all, is answered with 403. Events addressed to one group are never sent.
 
     A client may ask for less by ``?topic=…``, which may be repeated, and by ``?where=…``, a filter as JSON. It begins
     with what is published from now on, or where ``?start=…`` says: ``earliest``, or an offset. ``Last-Event-ID``,
@@ -104,7 +104,7 @@ class EventStream(View):
 
     async def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         allowed = await self._ask_permission(request)
-        if allowed is not True and not isinstance(allowed, Mapping):
+        if allowed is not True and not (isinstance(allowed, Mapping) and allowed):
             return _plain(HTTPStatus.FORBIDDEN, "You may not follow these events.")
         if not isinstance(request, ASGIRequest):
             return _plain(

@@ -6,6 +6,7 @@ import re
 import uuid
 
 import pytest
+from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.urls import reverse
 from django.utils import timezone
@@ -13,7 +14,7 @@ from django.utils import timezone
 from pubsub.models import DeadLetter
 from pubsub.payloads.redact import REDACTED
 from tests.admin.pages import LETTERS, press, text_of
-from tests.factories import AttemptFactory, DeadLetterFactory, SubscriptionFactory, TopicFactory
+from tests.factories import AttemptFactory, DeadLetterFactory, OperatorEventFactory, SubscriptionFactory, TopicFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -234,6 +235,12 @@ def test_no_text_turns_the_page_round_or_hides_in_it(operator):
     letter, *_ = DeadLetterFactory.create_batch(2, topic=topic, group_id="mail", transaction_id=together, **texts)
     DeadLetterFactory(topic=topic, group_id="mail", c_offset=letter.c_offset + 9, key=odd, state="parked")
     AttemptFactory(letter=letter, exception_message=odd, traceback=odd)
-    for page in (detail(operator, letter), operator.get(reverse(LETTERS))):
+    said = {"topic": "orders", "group_id": "mail", "action": "replay-dead-letters", "after": {"ids": [letter.pk]}}
+    record = OperatorEventFactory(reason=odd, **said)
+    user = User.objects.get(is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_operatorevent"))
+    addresses = [reverse(LETTERS), reverse("admin:pubsub_operatorevent_changelist")]
+    addresses.append(reverse("admin:pubsub_operatorevent_change", args=[record.pk]))
+    for page in (detail(operator, letter), *map(operator.get, addresses)):
         assert r"invoice\u202egnp.exe\u2066" in text_of(page)
         assert not set("\u202e\u2066\x1b\u200f") & set(page.content.decode())

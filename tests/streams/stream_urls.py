@@ -12,6 +12,10 @@ def everybody(request: HttpRequest) -> bool:
     return True
 
 
+def of_no_tenant(request: HttpRequest) -> dict[str, Any]:
+    return {}
+
+
 async def own_events(request: HttpRequest) -> Any:
     user = request.GET.get("user")
     return {"user_id": user} if user else None
@@ -42,6 +46,7 @@ urlpatterns = [
     path("short/", EventStream.as_view(topics=["default"], permission=everybody, max_events=3)),
     path("brief/", EventStream.as_view(topics=["default"], permission=everybody, max_age_s=0.3)),
     path("unread/", EventStream.as_view(topics=["default"], permission=everybody, max_age_s=2, heartbeat_s=1)),
+    path("no-tenant/", EventStream.as_view(topics=["default"], permission=of_no_tenant)),
     path("own/", EventStream.as_view(topics=["default"], permission=own_events)),
     path("users/", OfUsers.as_view()),
     path("method/", OneTopic.as_view()),

@@ -181,6 +181,7 @@ def test_a_dropped_offset_cannot_be_resumed(server: Server) -> None:
 def test_permission_opens_and_limits(server: Server) -> None:
     assert Stream(server, "/closed/").status == 403
     assert Stream(server, "/own/").status == 403
+    assert Stream(server, "/no-tenant/").status == 403
     assert Stream(server, "/method/").status == 403
     say("others", user_id="2")
     say("own", user_id="1")
