@@ -131,9 +131,9 @@ def _follow(using: str, over: Any, waiting: Any, pipe: Any) -> None:
             time.sleep(0.001)
         waiting.set()
         while not over.is_set():
-            if leader.moved.wait(0.1):
+            if leader.news.wait(0.1):
                 now = time.perf_counter()
-                leader.moved.clear()
+                leader.news.take()
                 pipe.send(now)
 
 

@@ -18,6 +18,7 @@ OPERATOR = (
     "view_payload_deadletter",
     "pause_subscription",
     "seek_subscription",
+    "stop_worker_subscription",
     "replay_deadletter",
     "discard_deadletter",
     "edit_payload_deadletter",

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from django.db import router
 from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast, Coalesce
 from django.template.loader import render_to_string
@@ -11,6 +12,7 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from pubsub.dead_letters.quoted import look_for_quotations
 from pubsub.models import Attempt, DeadLetter, OperatorEvent
 from pubsub.payloads.redact import Redactor
 
@@ -50,6 +52,13 @@ class LetterPage:
             for name, text in zip(names, texts.get(), strict=True)
         }
 
+    @cached_property
+    def _redactor_of_texts(self) -> Redactor:
+        """The same, once it is known what is to be looked for."""
+        _ = self._json
+        look_for_quotations(self.letter, self._redactor, using=router.db_for_read(DeadLetter))
+        return self._redactor
+
     @property
     def is_edited(self) -> bool:
         return self._json["original_payload"] is not None
@@ -65,8 +74,7 @@ class LetterPage:
 
     def text(self, text: str) -> str:
         """An exception's message or traceback, without what must not be seen of the event."""
-        _ = self._json  # it must be known what is to be looked for
-        return self._redactor.text(text)
+        return self._redactor_of_texts.text(text)
 
     def traceback(self) -> str | None:
         return pre(self.text(self.letter.traceback)) if self.letter.traceback else None

@@ -13,9 +13,11 @@ from django.utils.translation import gettext_lazy as _
 
 from pubsub.models import ConsumerLag, Member, OperatorEvent, Subscription
 from pubsub.monitoring.calls import calls_in_hand
+from pubsub.monitoring.facts import Call
 
 from .formats import number, pretty_json
 from .group_actions import ACTIONS, action_view, gone, offered
+from .hanging import REMEDIES, remedies_for, remedy_view
 from .page import Pages
 
 ACTIONS_SHOWN = 20
@@ -56,7 +58,12 @@ class SubscriptionAdmin(Pages):
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.action_view)
-        return [path("<int:pk>/do/<slug:name>/", view, name="pubsub_subscription_do"), *super().get_urls()]
+        remedies = self.admin_site.admin_view(self.remedy_view)
+        return [
+            path("<int:pk>/do/<slug:name>/", view, name="pubsub_subscription_do"),
+            path("<int:pk>/remedy/<slug:name>/", remedies, name="pubsub_subscription_remedy"),
+            *super().get_urls(),
+        ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Subscription]:
         lag = (
@@ -73,13 +80,29 @@ class SubscriptionAdmin(Pages):
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         subscription = self.get_object(request, object_id)
-        actions = []
+        actions: list[tuple[Any, str]] = []
         if subscription is not None:
             actions = [
                 (action, self.address("subscription_do", subscription.pk, action.name))
                 for action in offered(request, subscription)
             ]
+            actions += [
+                (remedy, self.address("subscription_remedy", subscription.pk, remedy.name) + query)
+                for remedy, query in remedies_for(_calls(subscription), subscription)
+                if request.user.has_perm(remedy.permission)
+            ]
         return super().change_view(request, object_id, form_url, {"actions": actions, **(extra_context or {})})
+
+    def remedy_view(self, request: HttpRequest, pk: int, name: str) -> HttpResponse:
+        remedy = REMEDIES.get(name)
+        if remedy is None:
+            raise Http404
+        subscription = self.get_queryset(request).select_related("topic").filter(pk=pk).first()
+        if not (self.has_view_permission(request, subscription) and request.user.has_perm(remedy.permission)):
+            raise PermissionDenied
+        if subscription is None:
+            return gone(self, request)
+        return remedy_view(self, request, subscription, remedy)
 
     def action_view(self, request: HttpRequest, pk: int, name: str) -> HttpResponse:
         action = ACTIONS.get(name)
@@ -108,10 +131,7 @@ class SubscriptionAdmin(Pages):
 
     @admin.display(description=_("in hand"))
     def in_hand_shown(self, subscription: Subscription) -> str:
-        here = (subscription.topic.name, subscription.group_id)
-        using = router.db_for_read(Subscription)
-        calls = [call for call in calls_in_hand(using) if (call.topic, call.group) == here]
-        return render_to_string("admin/pubsub/subscription/in_hand.html", {"calls": calls})
+        return render_to_string("admin/pubsub/subscription/in_hand.html", {"calls": _calls(subscription)})
 
     @admin.display(description=_("members"))
     def members_shown(self, subscription: Subscription) -> str:
@@ -141,3 +161,9 @@ class SubscriptionAdmin(Pages):
         if not isinstance(delays, list):
             return pretty_json(delays)
         return ", ".join(f"{delay} s" for delay in delays) or str(_("none"))
+
+
+def _calls(subscription: Subscription) -> list[Call]:
+    here = (subscription.topic.name, subscription.group_id)
+    using = router.db_for_read(Subscription)
+    return [call for call in calls_in_hand(using) if (call.topic, call.group) == here]

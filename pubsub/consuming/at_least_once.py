@@ -12,18 +12,20 @@ from typing import Any
 from django.db import connections, transaction
 
 from pubsub.db.errors import is_the_handlers
+from pubsub.dead_letters.parking import or_parked
 from pubsub.dead_letters.set_aside import has_open, set_aside
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
 from .call import Seen, handle
 from .crashes import died, most_attempts
-from .entries import Batch, EntryReader, PublishedTogether
+from .cursor import Cursor
+from .entries import PublishedTogether
 from .failing import forget_failures
 from .lease import HeldLease, OtherLease, attempt_after, forget_lease
 from .leased import Leased
 from .mode import Outcome, go_through
-from .session import Cursor
+from .reader import Batch, EntryReader
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +83,8 @@ class AtLeastOnce(Leased):
         task = lease.task
         with transaction.atomic(using=task.using), connections[task.using].cursor() as db:
             at = together.reached(task)
+            if task.parks_keys:
+                error = or_parked(error, together, blocked)
             first, last = together.ends
             forget_failures(db, task, first, lease.failing)
             done = set_aside(task, first, last, error, attempts=lease.attempt, at=at)

@@ -12,17 +12,19 @@ from django.db import connections, transaction
 
 from pubsub.db.errors import is_ctrl_c
 from pubsub.db.sql import load
+from pubsub.dead_letters.parking import or_parked
 from pubsub.dead_letters.set_aside import has_open, set_aside, set_range_aside
 from pubsub.errors import WorkerDied
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
 from .call import handle
-from .entries import Batch, EntryReader, PublishedTogether
+from .cursor import Cursor
+from .entries import PublishedTogether
 from .lease import HeldLease, OtherLease, forget_lease
 from .leased import Leased
 from .mode import Outcome
-from .session import Cursor
+from .reader import Batch, EntryReader
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +71,8 @@ class AtMostOnce(Leased):
         task = lease.task
         with transaction.atomic(using=task.using), connections[task.using].cursor() as db:
             at = together.reached(task)
+            if task.parks_keys:
+                error = or_parked(error, together, blocked)
             first, last = together.ends
             done = set_aside(task, first, last, error, attempts=lease.attempt, at=at)
             blocked.update(done.keys)

@@ -20,6 +20,17 @@ from pubsub.subscriptions.task import PartitionTask
 from .running import Running, here, of_this_thread
 from .time_limit import TimeLimit, limited, within
 
+_generation = 0
+"""How often this process has been forked off from another: to ask for its id takes a system call for each event."""
+
+
+def _note_fork() -> None:
+    global _generation
+    _generation += 1
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
 
 @dataclass(kw_only=True)
 class Seen:
@@ -45,19 +56,19 @@ def handle(
     """Hands the group's own of these entries to the handler, in order; in lists of `at_once`, if it takes lists."""
     seen = seen or Seen()
     declared = task.declared
-    events = events_of(entries, declared.topic, task.partition_id, declared.group, attempt)
-    worker = os.getpid()
+    worker = _generation
     running = getattr(here, "running", None) or of_this_thread()
     running.task, running.connection = task, connections[task.using]
+    handler = _callable(declared, running)
+    events = events_of(entries, declared.topic, task.partition_id, declared.group, attempt)
     try:
         if declared.batch:
             while several := list(itertools.islice(events, at_once)):
                 running.given = several
                 call(declared, several, seen)
-                if os.getpid() != worker:
+                if _generation != worker:
                     return
             return
-        handler = _callable(declared, running)
         is_observed = around_handler.observers
         for event in events:
             running.given = event
@@ -66,11 +77,11 @@ def handle(
                     _finish(declared, handler(event))
             elif (result := handler(event)) is not None:
                 _finish(declared, result)
-            if os.getpid() != worker:
+            if _generation != worker:
                 return
     finally:
         running.given = running.connection = None
-        if os.getpid() != worker:
+        if _generation != worker:
             _end_child()
 
 

@@ -24,8 +24,8 @@ from pubsub.db.transactions import in_atomic_block
 from pubsub.errors import WorkerDied
 from pubsub.subscriptions.task import PartitionKey, PartitionTask
 
+from .cursor import lock_cursors
 from .lease import attempt_after, forget_lease, lock_unless_leased, show_alive
-from .session import lock_cursor
 
 logger = logging.getLogger(__name__)
 
@@ -191,12 +191,13 @@ class CrashCounter:
         }
 
 
-def show_that_no_worker_died(task: PartitionTask) -> None:
-    """What has failed here is no death. A lock that is committed says so to the next worker that looks there."""
+def show_that_no_worker_died(*tasks: PartitionTask) -> None:
+    """What has failed in partitions of a group is no death. A lock that is committed says so to the next worker."""
+    task = tasks[0]
     forget_connection(task)
     try:
         with transaction.atomic(using=task.using), connections[task.using].cursor() as db:
-            lock_cursor(db, task)
+            lock_cursors(db, tasks)
     except Error as error:
         logger.debug("%s: the next worker there will count as after a crash: %s", task, error)
 

@@ -18,8 +18,8 @@ from pubsub.db.sql import load
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
+from .cursor import lock_cursor
 from .entries import Given
-from .session import lock_cursor
 
 Doomed = dict[Any, BaseException]
 """Publisher's transactions that are not to be tried again, and why, until they are set aside: that has to wait where

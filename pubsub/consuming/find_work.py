@@ -1,6 +1,6 @@
 """Which partitions have something to do."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +9,9 @@ from django.db import connections
 from pubsub.db.locks import WORKERS
 from pubsub.db.pipeline import rendered, send
 from pubsub.db.sql import load
+from pubsub.sequencing.wake import Moved
 from pubsub.subscriptions.declare import Declaration
-from pubsub.subscriptions.task import PartitionTask
+from pubsub.subscriptions.task import PartitionKey, PartitionTask
 
 from .failing import Failing
 
@@ -32,6 +33,10 @@ class Work:
     """Whether all workers leave it alone for a while, because the database has failed there."""
     failing: Failing | None = None
     """At what it has failed."""
+    events: int = 0
+    """How many the group has not passed."""
+    was_found: bool = True
+    """Whether it was looked for; if not, all that is known is that a pass has moved the partition."""
 
 
 class WorkFinder:
@@ -44,8 +49,12 @@ class WorkFinder:
         using: str,
         worker_id: str,
         partitions: Sequence[int] | None = None,
+        topic_ids: Mapping[str, int] | None = None,
     ) -> None:
         self._declarations = declarations
+        self._partitions = partitions
+        self._topic_ids = topic_ids or {}
+        self._tasks: dict[PartitionKey, PartitionTask] = {}
         self._using = using
         self._parameters: dict[str, Any] = {
             "topics": [topic for topic, _ in declarations],
@@ -56,6 +65,25 @@ class WorkFinder:
         }
         self._statement: bytes | None = None
         """Putting it together takes half as long as its answer."""
+
+    def moved(self, moved: Moved) -> Iterator[list[Work]]:
+        """The partitions that a pass has moved, as work for each group that reads them."""
+        for declared in self._declarations.values():
+            topic_id = self._topic_ids.get(declared.topic)
+            partitions = sorted(partition for topic, partition in moved if topic == topic_id and self._takes(partition))
+            if topic_id is not None and partitions:
+                yield [self._moved(declared, topic_id, partition) for partition in partitions]
+
+    def _takes(self, partition: int) -> bool:
+        return self._partitions is None or partition in self._partitions
+
+    def _moved(self, declared: Declaration, topic_id: int, partition: int) -> Work:
+        key = declared.group, topic_id, partition
+        if key not in self._tasks:
+            self._tasks[key] = PartitionTask(
+                declared=declared, topic_id=topic_id, partition_id=partition, using=self._using
+            )
+        return Work(task=self._tasks[key], has_new=True, has_due=False, crashed=False, is_leased=False, was_found=False)
 
     def find(self) -> list[Work]:
         """What there is to do now; what has waited longest comes first."""
@@ -80,6 +108,7 @@ class WorkFinder:
         failures: int,
         failing_s: float,
         is_ahead: bool,
+        events: int,
     ) -> Work:
         task = PartitionTask(
             declared=self._declarations[topic, group],
@@ -96,4 +125,5 @@ class WorkFinder:
             is_leased=is_leased,
             is_resting=is_resting,
             failing=None if failing_offset is None else Failing(failing_offset, failures, failing_s, is_ahead),
+            events=events,
         )

@@ -14,17 +14,18 @@ from django.db import connections, transaction
 from pubsub.db.errors import is_the_handlers
 from pubsub.db.guard import cannot_continue, check_still_in_transaction
 from pubsub.db.sql import load
-from pubsub.dead_letters.parking import unblocked
+from pubsub.dead_letters.parking import or_parked, unblocked
 from pubsub.dead_letters.set_aside import set_aside
 from pubsub.errors import HandlerEndedTransaction, HandlerTimeout
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
 from .call import Seen, handle
-from .entries import Batch, Given, PublishedTogether
+from .entries import Given, PublishedTogether
 from .failing import Doomed, Failing, Interrupted, bear, forget_failures
 from .mode import Outcome, go_through
 from .parked import ToPark
+from .reader import Batch
 
 
 class HandlerFailed(Exception):
@@ -65,7 +66,9 @@ class AllAtOnce:
             check_still_in_transaction(task.using, because=error)
             raise
         check_still_in_transaction(task.using)
-        return Outcome(passed=batch.passed, failed=to_park.park() if to_park else 0, last=batch.last)
+        handling_s = time.monotonic() - self.began
+        failed = to_park.park() if to_park else 0
+        return Outcome(passed=batch.passed, failed=failed, last=batch.last, handling_s=handling_s)
 
     def judge(self, error: BaseException, given: Given | None) -> None:
         if not is_the_handlers(error, self.task.using):
@@ -130,6 +133,8 @@ class OneByOne:
                 self.doomed[together.transaction_id] = error
                 raise Spoiled from error
             at = together.reached(task)
+            if task.parks_keys:
+                error = or_parked(error, together, to_park.keys)
             to_park.park()  # what this transaction may wait for
             done = set_aside(task, *together.ends, error, attempts=self.attempt, at=at)
             to_park.keys.update(done.keys)

@@ -23,9 +23,10 @@ from pubsub.errors import LeaseLost
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
-from .entries import EntryReader, Given
+from .cursor import Cursor, lock_cursor
+from .entries import Given
 from .failing import Failing
-from .session import Cursor, lock_cursor
+from .reader import EntryReader
 
 
 class OtherLease(NamedTuple):

@@ -7,7 +7,7 @@ renewed. One that falls silent, or whose connection drops, is taken over by anot
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,13 +24,13 @@ from pubsub.subscriptions.task import PartitionTask
 
 from .call import Seen, handle
 from .crashes import BELIEVED_S, forget_connection
+from .cursor import Cursor
 from .entries import PublishedTogether
 from .failing import Failing, Interrupted, bear, forget_failures
 from .find_work import Work
 from .lease import HeldLease, OtherLease, lock_unless_leased
 from .mode import Allowance, Outcome, WorkerContext, go_through
 from .parked import ToPark
-from .session import Cursor
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +57,12 @@ class Leased(ABC):
         done = self.handle_batch(task, allowance.size, work.failing) if work.has_new else Outcome()
         self._doomed.pop(task.key, None)
         yield replace(done, retried=retried)
+
+    def may_join(self, work: Work) -> bool:
+        return False
+
+    def work_on_several(self, works: Sequence[Work], allowance: Allowance) -> None:
+        return None  # a lease is for one partition
 
     def broke_off(self, work: Work, error: Exception) -> None:
         """The lease says what this worker has left undone."""

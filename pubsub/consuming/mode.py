@@ -1,8 +1,8 @@
 """What the delivery modes have in common: what they are asked, what they answer, and the way through transactions."""
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionKey, PartitionTask
@@ -11,6 +11,7 @@ from .crashes import Deferred
 from .entries import PublishedTogether, by_transaction
 from .failing import Doomed
 from .find_work import Work
+from .kept import KeptEntries
 from .lease_renewer import LeaseRenewer
 
 
@@ -25,6 +26,16 @@ class Outcome:
     retried: int = 0
     """Events that had failed before and were tried again."""
     last: Entry | None = None
+    handling_s: float | None = None
+    """Seconds that the handler took, where all went well."""
+
+
+class Together(NamedTuple):
+    """What became of several partitions' batches, in one transaction."""
+
+    handled: Sequence[tuple[PartitionTask, Outcome]]
+    is_all: bool
+    """Whether nothing is left to do in them, as far as is known, but what another worker has."""
 
 
 @dataclass(kw_only=True)
@@ -47,6 +58,10 @@ class WorkerContext:
     leases: LeaseRenewer
     deferred: Deferred = field(default_factory=Deferred)
     doomed: dict[PartitionKey, Doomed] = field(default_factory=dict)
+    seen: dict[PartitionKey, set[int]] = field(default_factory=dict)
+    """Offsets that observers have seen in an attempt that is undone, and is still to be made."""
+    kept: KeptEntries | None = None
+    """Where several groups read a topic."""
     rest_s: float = 1
     """How long a partition rests in which the database has failed once."""
 
@@ -62,6 +77,13 @@ class Mode(Protocol):
     def work_on(self, work: Work, allowance: Allowance) -> Generator[Outcome]:
         """Handles what there is to do in a partition, batch after batch. What fails through no fault of an event is
         raised."""
+
+    def may_join(self, work: Work) -> bool:
+        """Whether it may be handled in one transaction with other partitions of its group."""
+
+    def work_on_several(self, works: Sequence[Work], allowance: Allowance) -> Together | None:
+        """Handles a batch of each partition in one transaction. What fails is raised, and undone in all of them; None
+        if there can be no such transaction."""
 
     def broke_off(self, work: Work, error: Exception) -> None:
         """Something has failed that is no event's fault, as far as is known: the next worker must not take it for a

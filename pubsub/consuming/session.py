@@ -9,8 +9,9 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 from django.db import DatabaseError, connections, transaction
@@ -21,34 +22,16 @@ from pubsub.errors import HandlerEndedTransaction
 from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
-from .entries import EntryReader
+from .cursor import LOCK, Cursor
+from .kept import KeptEntries
+from .reader import EntryReader
 
 logger = logging.getLogger(__name__)
 
-_LOCK = "SELECT * FROM pubsub_lock_cursor_v1(%(group_id)s, %(topic_id)s, %(partition_id)s)"
-_LOCK_AND_TELL = _LOCK.replace("*", "*, set_config('pubsub.stands_at', next_position::text, true)")
-"""For what reads from there in the same round trip."""
 _MOVE = (
-    "SELECT pubsub_move_cursor_v1(%(group_id)s, %(topic_id)s, %(partition_id)s, "
-    "%(next_offset)s, %(next_position)s, %(count)s, %(xid)s)"
+    "SELECT pubsub_move_cursors_v1(%(group_id)s, %(topic_id)s, %(partitions)s, ARRAY[%(next_offset)s]::bigint[], "
+    "ARRAY[%(next_position)s]::bigint[], ARRAY[%(passed)s]::bigint[], %(xid)s)"
 )
-
-
-class Cursor(NamedTuple):
-    """A group's cursor in a partition, while no other worker can move it."""
-
-    next_offset: int
-    next_position: int
-    epoch: int
-    xid: str
-    """The transaction that holds the lock."""
-
-
-def lock_cursor(db: Any, task: PartitionTask) -> Cursor | None:
-    """Locks a cursor for as long as the open transaction lasts. None where another worker has it."""
-    db.execute(_LOCK, task.parameters)
-    row = db.fetchone()
-    return Cursor(*row) if row else None
 
 
 class PartitionSession(AbstractContextManager["PartitionSession"]):
@@ -68,10 +51,12 @@ class PartitionSession(AbstractContextManager["PartitionSession"]):
         task: PartitionTask,
         batch_size: int,
         *,
+        kept: KeptEntries | None = None,
         may_go_on: Callable[[int, bool], bool] = lambda passed, reads: False,
     ) -> None:
         self.task = task
-        self.entries = EntryReader(task, batch_size)
+        self._batch_size = batch_size
+        self._kept = kept
         self.goes_on = False
         """Whether there is more to do here behind the last batch, and time for it."""
         self._may_go_on = may_go_on
@@ -83,6 +68,11 @@ class PartitionSession(AbstractContextManager["PartitionSession"]):
         """The cursor of the batch that is under way."""
         self._next: Cursor | None = None
         """The cursor, where the next batch has begun already."""
+
+    @cached_property
+    def entries(self) -> EntryReader:
+        """What there is in the partition."""
+        return EntryReader(self.task, self._batch_size, self._kept)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -125,7 +115,7 @@ class PartitionSession(AbstractContextManager["PartitionSession"]):
             **self.task.parameters,
             "next_offset": last.offset + 1,
             "next_position": last.position + 1,
-            "count": passed,
+            "passed": passed,
             "xid": self._held.xid,
         }
         try:
@@ -139,10 +129,7 @@ class PartitionSession(AbstractContextManager["PartitionSession"]):
             self.goes_on = False
             transaction.set_rollback(True, using=self.task.using)  # of what has begun, if it has
         except DatabaseError as error:
-            if isinstance(error.__cause__, psycopg.errors.InvalidTransactionState):
-                raise HandlerEndedTransaction(
-                    f"A handler of {self.task} ended the transaction that it was called in."
-                ) from error
+            check_not_ended(error, self.task)
             raise
 
     def may_follow(self, passed: int) -> None:
@@ -166,5 +153,10 @@ class PartitionSession(AbstractContextManager["PartitionSession"]):
     def _lock_and_read(self, statements: list[str], parameters: dict[str, Any]) -> Cursor | None:
         """Locks behind these statements, in the same round trip. None where another worker has the cursor."""
         connection = connections[self.task.using]
-        row = self.entries.read_along(connection, [*statements, _LOCK_AND_TELL], parameters)
-        return Cursor(*row[:-1]) if row else None
+        return self.entries.read_along(connection, [*statements, LOCK], parameters)
+
+
+def check_not_ended(error: DatabaseError, task: PartitionTask) -> None:
+    """Where cursors could not be moved because their transaction was over, a handler has ended it."""
+    if isinstance(error.__cause__, psycopg.errors.InvalidTransactionState):
+        raise HandlerEndedTransaction(f"A handler of {task} ended the transaction that it was called in.") from error

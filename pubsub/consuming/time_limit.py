@@ -43,7 +43,7 @@ class TimeLimit:
         self.interrupts = not declared.is_asynchronous
         """Whether the exception is raised in the thread; not while that runs a loop, which cancels for itself."""
         self.is_over = False
-        """Whether the time is over, and the handler has been told."""
+        """Whether the time is over, and the handler is interrupted."""
         self.has_ended = False
         self._interrupting = False
         self._has_interrupted = False

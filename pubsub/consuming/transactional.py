@@ -6,7 +6,7 @@ connection.
 """
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -22,12 +22,13 @@ from pubsub.subscriptions.task import PartitionTask
 
 from .call import Seen
 from .crashes import BELIEVED_S, Counted, CrashCounter, show_that_no_worker_died
-from .entries import Batch
+from .cursor import lock_cursor
 from .failing import Doomed, Failing, Interrupted
 from .find_work import Work
 from .handling import AllAtOnce, HandlerFailed, Handling, OneByOne, Spoiled
-from .mode import Allowance, Outcome, WorkerContext
-from .session import PartitionSession, lock_cursor
+from .mode import Allowance, Outcome, Together, WorkerContext
+from .session import PartitionSession
+from .several import handle_several
 from .try_again import HasToBeCounted, LostToAnother, TryAgain
 
 logger = logging.getLogger(__name__)
@@ -47,18 +48,52 @@ class Transactional:
         if self._context.deferred.left:
             self._context.deferred.finish(task)
         doomed = self._context.doomed.setdefault(task.key, {})
+        seen = self._context.seen.pop(task.key, None)
         retried = self.retry_due(task, allowance.batch_size, work.crashed, work.failing) if work.has_due else 0
         if not work.has_new:
             yield Outcome(retried=retried)
             return
-        session = PartitionSession(task, allowance.batch_size, may_go_on=allowance.may_go_on)
+        session = PartitionSession(task, allowance.batch_size, kept=self._context.kept, may_go_on=allowance.may_go_on)
         with session, self._crash_counter(work) as counter:
-            done = replace(handle_batch(session, allowance.size, counter, work.failing, doomed), retried=retried)
+            done = replace(handle_batch(session, allowance.size, counter, work.failing, doomed, seen), retried=retried)
             while session.goes_on:
                 yield done
                 done = handle_batch(session, allowance.size, counter, work.failing, doomed)
         doomed.clear()
         yield done
+
+    def may_join(self, work: Work) -> bool:
+        """Where nothing has failed or waits, and nothing is to be looked at but the events themselves."""
+        task = work.task
+        return (
+            work.has_new
+            and not (work.has_due or work.crashed or work.failing)
+            and task.wants_all
+            and not (task.parks_keys or task.stops or task.below_position)
+            and not (self._context.doomed.get(task.key) or self._context.deferred.left)
+        )
+
+    def work_on_several(self, works: Sequence[Work], allowance: Allowance) -> Together | None:
+        connection = connections[self._context.using]
+        if in_atomic_block(connection) or not connection.get_autocommit():
+            return None  # it is not ours to commit
+        tasks = [work.task for work in works]
+        try:
+            only_plain = not all(work.was_found for work in works)
+            handling_of = partial(self._all_at_once, allowance.size)
+            done = handle_several(tasks, allowance.size, allowance.may_go_on, handling_of, only_plain=only_plain)
+        except Exception:
+            show_that_no_worker_died(*tasks)
+            raise
+        for task in tasks:
+            self._context.seen.pop(task.key, None)
+        return done
+
+    def _all_at_once(self, size: int, task: PartitionTask) -> AllAtOnce:
+        """What this leaves behind if it fails is for work_on()."""
+        seen = Seen(offsets=self._context.seen.setdefault(task.key, set()), may_be_abandoned=True)
+        doomed = self._context.doomed.setdefault(task.key, {})
+        return AllAtOnce(task=task, at_once=size, doomed=doomed, seen=seen)
 
     def broke_off(self, work: Work, error: Exception) -> None:
         if isinstance(error, Interrupted):
@@ -106,8 +141,10 @@ def handle_batch(
     counter: CrashCounter | None = None,
     failing: Failing | None = None,
     doomed: Doomed | None = None,
+    seen: set[int] | None = None,
 ) -> Outcome:
-    """Handles the next batch of a partition; nothing where another worker has it.
+    """Handles the next batch of a partition; nothing where another worker has it. `seen` are offsets that observers
+    have seen in this attempt.
 
     A batch ends with a publisher's transaction, never inside one. If anything in it fails, it is run again transaction
     by transaction, so that only those that fail are set aside. Where a worker seems to have died of an event, one
@@ -119,13 +156,14 @@ def handle_batch(
     if failing and failing.is_ahead:
         return _handle_isolated(session, size, failing, doomed)
     task = session.task
-    all_at_once = AllAtOnce(task=task, at_once=size, doomed=doomed)
-    try:
-        return _in_one_transaction(session, size, all_at_once)
-    except HandlerFailed as failed:
-        logger.debug("a batch of %s failed (%s); trying its transactions one by one", task, failed)
-    seen = Seen(offsets=all_at_once.seen.offsets)
-    return _one_by_one(OneByOne(task=task, at_once=size, doomed=doomed, seen=seen), size)
+    seen = set() if seen is None else seen
+    if not doomed:
+        handling = AllAtOnce(task=task, at_once=size, doomed=doomed, seen=Seen(offsets=seen, may_be_abandoned=True))
+        try:
+            return _in_one_transaction(session, size, handling)
+        except HandlerFailed as failed:
+            logger.debug("a batch of %s failed (%s); trying its transactions one by one", task, failed)
+    return _one_by_one(OneByOne(task=task, at_once=size, doomed=doomed, seen=Seen(offsets=seen)), size)
 
 
 def _handle_isolated(session: PartitionSession, size: int, failing: Failing, doomed: Doomed) -> Outcome:
@@ -181,7 +219,7 @@ def _in_one_transaction(
             return Outcome()
         if counted and cursor.next_offset != counted.next_offset:
             return Outcome()  # another worker has passed, since, what was counted
-        batch = Batch.read(session.entries.begin_at(cursor.next_position), size)
+        batch = session.entries.next_batch(cursor.next_position, size)
         try:
             with refusing_to_end(task.using):
                 done = handling(batch)

@@ -22,10 +22,10 @@ from pubsub.events import Entry
 from pubsub.subscriptions.task import PartitionTask
 
 from .call import Seen
+from .cursor import lock_cursor
 from .entries import PublishedTogether, by_transaction
 from .failing import Doomed, Failing, bear, forget_failures
 from .handling import HandlerFailed, Spoiled, handle_in_savepoint
-from .session import lock_cursor
 
 logger = logging.getLogger(__name__)
 

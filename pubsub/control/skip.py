@@ -11,9 +11,9 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from pubsub.consuming.entries import Batch, EntryReader
+from pubsub.consuming.cursor import lock_cursor
 from pubsub.consuming.lease import forget_lease, leases_in_hand
-from pubsub.consuming.session import lock_cursor
+from pubsub.consuming.reader import EntryReader
 from pubsub.db.audit import record
 from pubsub.db.sql import load
 from pubsub.db.transactions import read_committed
@@ -163,7 +163,7 @@ def _skip(db: Any, task: PartitionTask, position: int, error: Skipped, *, force:
         return None
     forget_lease(db, task)
     db.execute(load("control/end_epoch"), task.parameters)
-    batch = Batch(EntryReader(task, 1).begin_at(cursor.next_position), 1)
+    batch = EntryReader(task, 1).next_batch(cursor.next_position, 1)
     for _entry in batch:
         continue
     given = batch.given

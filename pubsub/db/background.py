@@ -164,6 +164,8 @@ class ListeningPart(BackgroundPart):
         super().__init__(using, retry_s=retry_s, longest_retry_s=longest_retry_s)
         self.notified = False
         """Whether a notification ended the last rest."""
+        self.payloads: list[str] = []
+        """Those of the notifications that did."""
         self._connection: psycopg.Connection[Any] | None = None
         self._watched: int | None = None
         """The connection's file descriptor, while it ends a rest."""
@@ -189,7 +191,8 @@ class ListeningPart(BackgroundPart):
         until = time.monotonic() + seconds
         while not self.is_stopping:
             # What arrived during the last step waits inside psycopg, where a selector does not see it.
-            self.notified = any(True for _ in self._connection.notifies(timeout=0))
+            self.payloads = [notification.payload for notification in self._connection.notifies(timeout=0)]
+            self.notified = bool(self.payloads)
             left = until - time.monotonic()
             if self.notified or left <= 0 or self._wait_for_bell(left):
                 return

@@ -3,7 +3,7 @@
 A handler's effects, those of the others in its batch, and the cursor's move belong to one transaction: ended by a
 handler, it would leave some of them undone, or done twice. Two things see to that, and each has its part:
 
-- **What is load-bearing is the check at the end.** `pubsub_move_cursor_v1` moves the cursor only in the transaction
+- **What is load-bearing is the check at the end.** `pubsub_move_cursors_v1` moves the cursor only in the transaction
   that has locked it, and fails in any other, before the COMMIT that travels behind it; and
   :func:`check_still_in_transaction` says whose fault it was. Whatever way a handler finds to end a transaction, no
   cursor is moved over it.

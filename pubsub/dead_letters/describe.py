@@ -12,7 +12,7 @@ from pubsub.payloads.redact import Redactor
 from pubsub.payloads.visible import visible
 from pubsub.payloads.write import write_json
 
-JSON_COLUMNS = ("payload", "original_payload", "metadata")
+from .quoted import JSON_COLUMNS, look_for_quotations
 
 
 def describe(letter: DeadLetter) -> dict[str, Any]:
@@ -70,6 +70,7 @@ def full_description(letter: DeadLetter, *, using: str, reveal: bool = False) ->
         name: None if text is None else redactor.json("metadata" if name == "metadata" else "payload", text)
         for name, text in zip(JSON_COLUMNS, texts, strict=True)
     }
+    look_for_quotations(letter, redactor, using=using)
     message, traceback = redactor.text(message), redactor.text(traceback)
     history = Attempt.objects.using(using).filter(
         letter__transaction_id=letter.transaction_id,

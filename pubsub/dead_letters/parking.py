@@ -30,6 +30,17 @@ def unblocked(entries: Iterable[Entry], blocked: set[str]) -> Iterator[Entry]:
         yield entry
 
 
+def or_parked(error: BaseException, entries: Iterable[Entry], blocked: set[str]) -> BaseException:
+    """What a transaction is to be set aside for that has failed before all of it was looked at: where one of these
+    entries, which its handler has not come to, has to wait, all of it has to. Tried again, it would overtake."""
+    try:
+        for _ in unblocked(entries, blocked):
+            continue
+    except Parked as parked:
+        return parked
+    return error
+
+
 def is_held_up(entry: Entry, blocked: set[str]) -> bool:
     """Whether the event has to wait."""
     return entry.is_mine and (entry.is_blocked or entry.ordering_key in blocked)

@@ -426,6 +426,7 @@ class Migration(OnPostgreSQL):
                 "permissions": [
                     ("pause_subscription", "Can pause and resume subscriptions"),
                     ("seek_subscription", "Can move the cursors of subscriptions"),
+                    ("stop_worker_subscription", "Can stop the workers of subscriptions"),
                 ],
                 "constraints": [
                     models.UniqueConstraint(
@@ -1332,8 +1333,8 @@ class Migration(OnPostgreSQL):
         run_sql_file("reanchor_v1"),
         run_sql_file("cursor_at_v1"),
         run_sql_file("offset_at_v1"),
-        run_sql_file("lock_cursor_v1"),
-        run_sql_file("move_cursor_v1"),
+        run_sql_file("lock_cursors_v1"),
+        run_sql_file("move_cursors_v1"),
         run_sql_file("read_v1"),
         run_sql_file("was_aborted_v1"),
         run_sql_file("pass_resizes_v1"),

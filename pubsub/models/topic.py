@@ -244,6 +244,7 @@ class Subscription(models.Model):
         permissions = [
             ("pause_subscription", _("Can pause and resume subscriptions")),
             ("seek_subscription", _("Can move the cursors of subscriptions")),
+            ("stop_worker_subscription", _("Can stop the workers of subscriptions")),
         ]
         constraints = [
             models.UniqueConstraint(fields=["topic", "group_id"], name="outbox_topic_subscriptions_topic_group"),

@@ -9,7 +9,8 @@ be shown. Handlers see everything, and stored data does not change.
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable
+import traceback
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any
@@ -28,8 +29,17 @@ REDACTED = "[redacted]"
 MOST_SEARCHED = 2000
 """At most this many hidden values are searched for in a text. If there are more, the whole text is hidden."""
 
+SHORT = 5
+"""Characters of a value that could be part of any word."""
+
+SHORTEST_PART = 12
+"""Characters from which on the beginning, or the end, of a longer hidden value is taken for a quotation of it."""
+
 FRAME = re.compile(r'^[ |]*File "[^"\n]*", line \d+, in [^\n]*$', re.MULTILINE)
 """A line of a traceback."""
+
+
+INDEX = re.compile(r"\s*[-+]?[0-9]+")
 
 
 class Redactor:
@@ -52,10 +62,24 @@ class Redactor:
         if conf().redact and not raw:
             self._hook = import_string(conf().redact)
         self._taken_out: set[Any] = set()
+        self._hides_texts = False
 
     @property
     def shows_all(self) -> bool:
         return not (self._everything or self._paths or self._hook)
+
+    def hides(self, path: Sequence[str]) -> bool:
+        """Whether what stands at a path, in payload or metadata, may be hidden. A function may hide anything."""
+        return self._everything or self._hook is not None or any(_leads_into(path, hidden) for hidden in self._paths)
+
+    @property
+    def searches_texts(self) -> bool:
+        """Whether it matters which events a text may quote."""
+        return bool(self._paths or self._hook) and not self._everything
+
+    def hide_texts(self) -> None:
+        """There is more that a text may quote than can be looked at."""
+        self._hides_texts = True
 
     @property
     def took_something_out(self) -> bool:
@@ -81,10 +105,14 @@ class Redactor:
         if self._everything:
             # A message may say anything in any words; where it was raised says nothing of the payload.
             return "\n".join(FRAME.findall(text)) or REDACTED
-        if len(self._taken_out) > MOST_SEARCHED:
+        if self._hides_texts or len(self._taken_out) > MOST_SEARCHED:
             return REDACTED
-        if pattern := _any_of(self._taken_out):
+        written = _written(self._taken_out)
+        if pattern := _any_of(written):
             text = pattern.sub(REDACTED, text)
+        for value in written:
+            if len(value) > 2 * SHORTEST_PART:
+                text = _without_parts(value, text)
         return str(self._call_hook("exception", text))
 
     def _call_hook(self, field: str, value: Any) -> Any:
@@ -92,8 +120,10 @@ class Redactor:
             return value
         try:
             return self._hook(field, value)
-        except Exception:  # what cannot be redacted is not shown
-            logger.exception("PUBSUB['redact'] failed on a %s; all of it is hidden", field)
+        except Exception as error:  # what cannot be redacted is not shown
+            # Its message may quote what it was to hide.
+            kind, lines = type(error).__qualname__, "".join(traceback.format_tb(error.__traceback__))
+            logger.error("PUBSUB['redact'] failed on a %s (%s); all of it is hidden\n%s", field, kind, lines)
             return REDACTED
 
 
@@ -122,6 +152,18 @@ def _steps_after(path: tuple[str, ...], step: int, key: str) -> Iterable[int]:
     return (step + 1,) if path[step] in ("*", key) else ()
 
 
+def _leads_into(path: Sequence[str], hidden: tuple[str, ...]) -> bool:
+    """Whether a path, as PostgreSQL reads it, ends at a hidden one, or below it."""
+    steps = {0}
+    for key in path:
+        # There are many ways to write an index, such as -1 and 00.
+        keys = {key, *filter(str.isdecimal, hidden)} if INDEX.fullmatch(key) else {key}
+        steps = {following for step in steps for key in keys for following in _steps_after(hidden, step, key)}
+        if len(hidden) in steps:
+            return True
+    return False
+
+
 def _spellings(value: Any) -> Iterable[str]:
     """The ways in which a text may write a value: what jsonb has as 1234.50, Python writes as 1234.5."""
     yield str(value)
@@ -131,16 +173,43 @@ def _spellings(value: Any) -> Iterable[str]:
             yield f"{Decimal(value).normalize():f}"
 
 
-def _any_of(values: set[Any]) -> re.Pattern[str] | None:
-    """A pattern that finds the values in a text, in every way that Python and JSON write them."""
+def _written(values: set[Any]) -> set[str]:
+    """The values in every way that Python and JSON write them."""
     written: set[str] = set()
     for value in values:
         for plain in _spellings(value):
             written |= {plain, repr(plain)[1:-1], json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1]}
+            # Which a traceback of several exceptions indents.
+            written.update(line for line in plain.splitlines() if len(line) > SHORT)
+    return {it for it in written if it.strip()}
+
+
+def _any_of(written: set[str]) -> re.Pattern[str] | None:
+    """A pattern that finds any of them in a text."""
     alternatives = [
-        # A short value could be part of any word.
-        re.escape(it) if len(it) > 5 else rf"(?<!\w){re.escape(it)}(?!\w)"
+        re.escape(it) if len(it) > SHORT else rf"(?<!\w){re.escape(it)}(?!\w)"
         for it in sorted(written, key=len, reverse=True)
-        if it.strip()
     ]
     return re.compile("|".join(alternatives)) if alternatives else None
+
+
+def _without_parts(value: str, text: str) -> str:
+    """The text without the beginnings and the ends of a long value: handlers quote it in part, and so do texts that
+    were cut."""
+    begun, ended = value[:SHORTEST_PART], value[-SHORTEST_PART:]
+    at = 0
+    while begun.strip() and (at := text.find(begun, at)) >= 0:
+        after = at + _in_common(value, text[at : at + len(value)])
+        text = f"{text[:at]}{REDACTED}{text[after:]}"
+        at += len(REDACTED)
+    at = len(text)
+    while ended.strip() and (at := text.rfind(ended, 0, at)) >= 0:
+        after = at + SHORTEST_PART
+        at = after - _in_common(value[::-1], text[max(0, after - len(value)) : after][::-1])
+        text = f"{text[:at]}{REDACTED}{text[after:]}"
+    return text
+
+
+def _in_common(one: str, other: str) -> int:
+    """How many characters they begin with alike."""
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

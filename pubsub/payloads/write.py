@@ -16,8 +16,9 @@ WIDEST = 64 * INDENT
 
 BRACKETS = {True: ("{", "}"), False: ("[", "]")}
 
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Characters that move a cursor, begin a line, colour, retitle or turn a text round instead of being shown."""
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that move a cursor, begin a line, colour, retitle or turn a text round instead of being shown; and halves
+of characters, which nothing can write."""
 
 
 def write_json(value: Any) -> str:

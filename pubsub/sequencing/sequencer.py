@@ -13,14 +13,13 @@ from pubsub.db.pipeline import FailedBehindCommit, run
 from pubsub.db.transactions import errors_as_djangos
 from pubsub.signals import sequenced, tell
 
-from .wake import MOVED_SETTING, NOTIFY_MOVED
+from .wake import MOVED_SETTING, NOTIFY_MOVED, Moved, moved_in
 
 logger = logging.getLogger(__name__)
 
-NUMBER = "SELECT outcome, events, topic_ids FROM pubsub_sequence_v1()"
-NUMBER_AND_REMEMBER = NUMBER.replace(
-    " FROM", f", set_config('{MOVED_SETTING}', array_to_string(topic_ids, ','), false) FROM"
-)
+NUMBER = "SELECT outcome, events, topic_ids, partitions FROM pubsub_sequence_v1()"
+_NEXT_DUE = "SELECT extract(epoch FROM min(deliver_at) - clock_timestamp())::float FROM outbox_delayed_message"
+NUMBER_AND_REMEMBER = NUMBER.replace(" FROM", f", ({_NEXT_DUE}), set_config('{MOVED_SETTING}', partitions, false) FROM")
 BEGIN_PASS = ("BEGIN ISOLATION LEVEL READ COMMITTED", "SET LOCAL statement_timeout = 0")
 REANCHOR = "SELECT pubsub_reanchor_v1()"
 
@@ -33,6 +32,11 @@ class Pass:
     """`idle`, `busy` (a pass of another process is under way) or `numbered`."""
     messages: int
     topic_ids: tuple[int, ...]
+    moved: Moved
+    next_due_s: float | None = None
+    """Seconds until a delayed event is due, if one waits; only a leader asks."""
+    first_was_true: bool = False
+    """What the statement before it answered."""
 
 
 def sequence(using: str) -> Pass:
@@ -51,40 +55,49 @@ def sequence_on(connection: psycopg.Connection[Any], first: str = "", *, notifie
     begun = time.monotonic()
     # Only then does it leave anything in the session, which otherwise may belong to a pooler.
     number, then = (NUMBER_AND_REMEMBER, NOTIFY_MOVED) if notifies else (NUMBER, "")
-    outcome, messages, topic_ids, *_ = in_read_committed(connection, number, first, then)
+    (outcome, messages, topic_ids, partitions, *due), before = in_read_committed(connection, number, first, then)
     if outcome == "foreign":
         logger.warning("the database comes from another cluster: re-anchoring the sequencer while publishers wait")
-        (waiting,) = in_read_committed(connection, REANCHOR)
+        (waiting,), _ = in_read_committed(connection, REANCHOR)
         logger.warning("re-anchored; %d messages remain to be numbered", waiting, extra={"messages": waiting})
-        outcome, messages, topic_ids, *_ = in_read_committed(connection, number, then=then)
+        (outcome, messages, topic_ids, partitions, *due), _ = in_read_committed(connection, number, then=then)
     if messages:
         logger.debug("numbered %d messages", messages, extra={"messages": messages})
         tell(sequenced, messages=messages, topic_ids=tuple(topic_ids), seconds=time.monotonic() - begun)
-    return Pass(outcome=outcome, messages=messages, topic_ids=tuple(topic_ids))
+    return Pass(
+        outcome=outcome,
+        messages=messages,
+        topic_ids=tuple(topic_ids),
+        moved=moved_in(partitions) or frozenset(),
+        next_due_s=due[0] if due else None,
+        first_was_true=before == (True,),
+    )
 
 
 def in_read_committed(
     connection: psycopg.Connection[Any], statement: str, first: str = "", then: str = ""
-) -> tuple[Any, ...]:
-    """Run a statement that returns one row, in a transaction of its own and in one round trip.
+) -> tuple[tuple[Any, ...], tuple[Any, ...] | None]:
+    """Run a statement that returns one row, in a transaction of its own and in one round trip. Returns it, and that of
+    `first`, which runs before it in the same transaction; `then` runs after the commit.
 
-    `first` runs before it in the same transaction, `then` after the commit. Each statement inside the function needs a
+    Each statement inside the function needs a
     snapshot of its own, whatever the database's default isolation is. It is not under the site's `statement_timeout`: a
     transaction is numbered as a whole, however large it is, and a pass that never ends in time would stop the log.
     """
     if connection.info.transaction_status != TransactionStatus.IDLE:
         # The function itself refuses a transaction of the wrong isolation.
-        row = run(connection, [statement]).row()
+        row, before = run(connection, [statement]).row(), None
     else:
         steps = [*BEGIN_PASS, first, statement, "COMMIT", then]
         try:
-            row = run(connection, list(filter(None, steps))).row(-3 if then else -2)
+            answers, at = run(connection, list(filter(None, steps))), -3 if then else -2
         except FailedBehindCommit as error:
             logger.warning("the other processes could not be notified, and have to poll: %s", error.__cause__)
-            row = error.answers.row(-2)
+            answers, at = error.answers, -2
         except psycopg.Error:
             if not connection.closed:
                 connection.execute("ROLLBACK")
             raise
+        row, before = answers.row(at), answers.row(at - 1) if first else None
     assert row is not None  # noqa: S101 - the functions return exactly one row
-    return row
+    return row, before

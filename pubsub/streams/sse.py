@@ -118,7 +118,7 @@ class EventStream(View):
         try:
             topics = self._topics(request, kwargs.get("topic"))
             start = start_of(request, topics)
-            where = where_of(request, allowed)
+            where = where_of(request, allowed, raw=self.raw)
             listener = listen(
                 topics,
                 where=where,

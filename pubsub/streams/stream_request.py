@@ -8,6 +8,8 @@ from typing import Any, cast
 from django.http import HttpRequest
 
 from pubsub.errors import CannotResume, InvalidSubscription
+from pubsub.payloads.redact import Redactor
+from pubsub.subscriptions.filter_paths import paths_compared
 from pubsub.subscriptions.filters import compile
 from pubsub.topics.names import is_pattern
 
@@ -58,8 +60,9 @@ def start_of(request: HttpRequest, topics: Sequence[str]) -> Start:
     raise InvalidSubscription(f"start must be 'latest', 'earliest' or an offset of at least 1, not {start!r}.")
 
 
-def where_of(request: HttpRequest, allowed: Mapping[str, Any] | bool) -> Mapping[str, Any]:
-    """The filter that the client asks for, within the one that it is limited to."""
+def where_of(request: HttpRequest, allowed: Mapping[str, Any] | bool, *, raw: bool) -> Mapping[str, Any]:
+    """The filter that the client asks for, within the one that it is limited to. Unless the stream is `raw`, it must
+    not compare what is redacted: what matches would tell it."""
     text = request.GET.get("where") or "{}"
     if len(text) > LONGEST_WHERE:
         raise InvalidSubscription(f"where has {len(text):,} characters; at most {LONGEST_WHERE:,} are allowed here.")
@@ -69,10 +72,15 @@ def where_of(request: HttpRequest, allowed: Mapping[str, Any] | bool) -> Mapping
         raise InvalidSubscription(f"where must be a filter as JSON: {error}.") from error
     if not isinstance(asked, dict):
         raise InvalidSubscription('where must be a filter as JSON, such as {"type": "order.created"}.')
-    if (compared := len(compile(asked).parameters)) > MOST_COMPARED:
+    wanted = compile(asked)
+    if (compared := len(wanted.parameters)) > MOST_COMPARED:
         raise InvalidSubscription(
             f"where compares too much: {compared} values and paths; at most {MOST_COMPARED} are allowed here. A list, "
             f'as in {{"key__in": […]}}, is one.'
         )
+    redactor = Redactor(raw=raw)
+    for name, path in paths_compared(json.loads(wanted.text)):
+        if redactor.hides(path):
+            raise InvalidSubscription(f'where["{name}"] compares what is redacted here; leave it out.')
     both = [where for where in (asked, allowed) if isinstance(where, Mapping) and where]
     return {"all": both} if both else {}

@@ -201,8 +201,8 @@ def subscribe(
     retry: Sequence[float] | RetryPolicy = (),
     on_failure: OnFailure | str = OnFailure.DEAD_LETTER,
     batch: bool = False,
-    expires_after: dt.timedelta | None = None,
     timeout: float | dt.timedelta | None = None,
+    expires_after: dt.timedelta | None = None,
 ) -> Callable[[H], H]:
     """Declares a function as the handler of a topic for a consumer group.
 

@@ -140,7 +140,7 @@ def _all(where: Any, add: Add, depth: int) -> tuple[dict[str, Any], str]:
         elif name in CONNECTIVES:
             canonical[name], conditions[name] = _several(name, value, add, depth)
         else:
-            lookup = _Lookup(name)
+            lookup = Lookup(name)
             if lookup.name in canonical:
                 raise InvalidSubscription(f'where has "{lookup.name}" twice, once as "{name}".')
             canonical[lookup.name], conditions[lookup.name] = lookup.compile(value, add)
@@ -164,7 +164,7 @@ def _several(name: str, wheres: Any, add: Add, depth: int) -> tuple[list[Any], s
     return [canonical for canonical, _ in alternatives], f"({joined})"
 
 
-class _Lookup:
+class Lookup:
     """The left side of a condition, such as `payload__total__gte`."""
 
     def __init__(self, name: Any) -> None:

@@ -27,9 +27,13 @@ class PartitionTask:
         self.below_position = below_position
         """Where the topic was resized; what is behind waits until the group has passed all that is before."""
         self.key: PartitionKey = declared.group, topic_id, partition_id
-        here = {"group_id": declared.group, "topic_id": topic_id, "partition_id": partition_id}
-        self.parameters: dict[str, Any] = here
-        """Which cursor it is, for statements."""
+        self.parameters: dict[str, Any] = {
+            "group_id": declared.group,
+            "topic_id": topic_id,
+            "partition_id": partition_id,
+            "partitions": f"{{{partition_id}}}",
+        }
+        """Which cursor it is, for statements: those that take one, and those that take several."""
         self.wants_all = declared.filter.is_trivial
         """Whether the group wants every event of the topic."""
         self.parks_keys = declared.on_failure == "park_key"

@@ -8,19 +8,19 @@ from queue import SimpleQueue
 
 from django.db import close_old_connections, connections
 
-from pubsub.consuming.find_work import Work
+from .sessions import Share
 
 
 @contextmanager
 def handing_over(
-    work_on: Callable[[Work], bool],
+    work_on: Callable[[Share], bool],
     *,
     threads: int,
     wait_period_s: float,
     done: Callable[[], None],
     broken: Callable[[Exception], None],
     begins: Callable[[], None],
-) -> Iterator[Callable[[Work], bool]]:
+) -> Iterator[Callable[[Share], bool]]:
     """A way to hand work over to so many threads; with one, it is done at once, in the caller's.
 
     `begins` is called once in each of them, `done` when one has its hands free, `broken` when one has failed in a way
@@ -30,19 +30,19 @@ def handing_over(
         begins()
         yield work_on
         return
-    queue: SimpleQueue[Work | None] = SimpleQueue()
+    queue: SimpleQueue[Share | None] = SimpleQueue()
 
-    def hand_over(work: Work) -> bool:
-        queue.put(work)
+    def hand_over(share: Share) -> bool:
+        queue.put(share)
         return False  # when it is done, the thread says so
 
     def run() -> None:
         tend_connections = tending_connections(wait_period_s)
         try:
             begins()
-            while (work := queue.get()) is not None:
+            while (share := queue.get()) is not None:
                 tend_connections()
-                work_on(work)
+                work_on(share)
                 done()
         except Exception as error:
             broken(error)

@@ -4,21 +4,17 @@ import logging
 import os
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-from django.db import connections
 
 from pubsub.conf import conf
-from pubsub.consuming.failing import LONGEST_REST_S, Interrupted, interrupted_behind
-from pubsub.consuming.find_work import Work, WorkFinder
+from pubsub.consuming.failing import LONGEST_REST_S
+from pubsub.consuming.find_work import WorkFinder
+from pubsub.consuming.kept import KeptEntries
 from pubsub.consuming.lease_renewer import LeaseRenewer
-from pubsub.consuming.mode import Allowance, Mode, Outcome, WorkerContext
+from pubsub.consuming.mode import Mode, WorkerContext
 from pubsub.consuming.modes import MODES
 from pubsub.db.errors import is_transient
 from pubsub.delivery import Delivery
@@ -26,24 +22,22 @@ from pubsub.errors import PubSubError
 from pubsub.models import ConsumerOffset
 from pubsub.sequencing.delayed import move_due_messages
 from pubsub.sequencing.sequencer import sequence
-from pubsub.signals import batch_handled, tell
+from pubsub.sequencing.wake import Moved
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.register import of_topics, register_subscription
 from pubsub.subscriptions.task import PartitionKey
+from pubsub.topics.names import is_pattern
 from pubsub.topics.registry import topic_ids
 
-from .in_hand import InHand
 from .leader import Leader
 from .maintenance import JOBS, URGENT, Maintenance
 from .membership import Membership
+from .news import News
+from .sessions import Sessions, Share
 from .threads import handing_over, tending_connections
 from .watch import LOOK_S, HandlerWatch
 
 logger = logging.getLogger(__name__)
-
-SESSION_S = 0.1
-"""How long a worker goes on reading in a partition with a backlog before it looks at the others. Then it uses up what
-it has read, for as long again at most."""
 
 NUMBERING_S = 0.5
 """How often a worker that no leader numbers for does so while there is much to do."""
@@ -88,25 +82,33 @@ class Worker:
         self.max_events = max_events
         self.worker_id = worker_id or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         self.liveness_file = Path(liveness_file) if liveness_file else None
-        self.passed = 0
-        self.failed = 0
-        self.retried = 0
-        self._counters = threading.Lock()
         self._has_run = False
-        self._stopping = threading.Event()
-        self._wake = threading.Event()
-        """Set when there may be something to do: a pass has numbered events, or a thread has its hands free."""
+        self._news = News()
+        """When there may be something to do: a pass has numbered events, or a thread has its hands free."""
         self._numbered_at = float("-inf")
+        self._looked_at = float("-inf")
         self._left_over = False
         """Whether the last look saw work that another worker has in hand, or that rests."""
-        self._in_hand = InHand(threads)
         self._broken: Exception | None = None
         self._finder: WorkFinder
         self._leases = LeaseRenewer(using=using)
         self._modes = self._make_modes()
+        self._sessions = Sessions(
+            self._modes,
+            using=using,
+            worker_id=self.worker_id,
+            batch_size=self.batch_size,
+            rest_s=self.wait_period_s,
+            threads=threads,
+            drain=drain,
+            max_events=max_events,
+            stop=self.stop,
+            show_life=self._show_life if liveness_file else None,
+        )
+        self._stopping = self._sessions.stopping
         self._maintenance = Maintenance(using, JOBS if maintenance else ())
         self._leader = (
-            Leader(using, self.wait_period_s, self._wake, URGENT if maintenance else ())
+            Leader(using, self.wait_period_s, self._news, URGENT if maintenance else ())
             if listen and not drain
             else None
         )
@@ -115,18 +117,39 @@ class Worker:
 
     def _make_modes(self) -> dict[Delivery, Mode]:
         context = WorkerContext(
-            using=self.using, worker_id=self.worker_id, leases=self._leases, rest_s=self.wait_period_s
+            using=self.using,
+            worker_id=self.worker_id,
+            leases=self._leases,
+            kept=KeptEntries() if self._may_share_topics() else None,
+            rest_s=self.wait_period_s,
         )
         return {delivery: MODES[delivery](context) for delivery in {declared.delivery for declared in self.declared}}
 
+    def _may_share_topics(self) -> bool:
+        """Whether a topic may be read by several groups of this process."""
+        topics = [declared.topic for declared in self.declared]
+        return len(set(topics)) < len(topics) or (len(topics) > 1 and any(map(is_pattern, topics)))
+
     @property
     def in_hand(self) -> list[PartitionKey]:
-        return self._in_hand.keys
+        return self._sessions.in_hand.keys
+
+    @property
+    def passed(self) -> int:
+        return self._sessions.passed
+
+    @property
+    def failed(self) -> int:
+        return self._sessions.failed
+
+    @property
+    def retried(self) -> int:
+        return self._sessions.retried
 
     def stop(self) -> None:
         """Lets the batches in hand finish, and no other begin."""
         self._stopping.set()
-        self._wake.set()
+        self._news.set()
         if self._leader:
             self._leader.stop(wait=False)
 
@@ -144,10 +167,10 @@ class Worker:
         self._has_run = True
         try:
             with handing_over(
-                self._work_on,
+                self._sessions.work_on,
                 threads=self.threads,
                 wait_period_s=self.wait_period_s,
-                done=self._wake.set,
+                done=self._news.set,
                 broken=self._break,
                 begins=self._watch.attend,
             ) as take_on:
@@ -168,7 +191,7 @@ class Worker:
         self._broken = error
         self.stop()
 
-    def _run(self, take_on: Callable[[Work], bool]) -> None:
+    def _run(self, take_on: Callable[[Share], bool]) -> None:
         backoff_s = self.wait_period_s
         ready = False
         told = False
@@ -184,7 +207,7 @@ class Worker:
             except Exception as error:
                 if not is_transient(error) and (self.drain or not ready):
                     raise
-                self._give_up_connection(error, f"trying again in {backoff_s:.1f} s")
+                self._sessions.give_up_connection(error, f"trying again in {backoff_s:.1f} s")
                 self._stopping.wait(backoff_s)
                 backoff_s = min(backoff_s * 2, LONGEST_REST_S)
                 continue
@@ -194,9 +217,9 @@ class Worker:
                 continue
             if not self.drain:
                 told = self._wait()
-            elif self._left_over or self._in_hand:
-                self._wake.wait(DRAIN_LOOK_S)
-                self._wake.clear()
+            elif self._left_over or self._sessions.in_hand:
+                self._news.wait(DRAIN_LOOK_S)
+                self._news.take()
             else:
                 return
 
@@ -236,7 +259,11 @@ class Worker:
                 logger.error("group %s cannot read topic %s: %s", declared.group, declared.topic, error)
         self.declarations = {declared.key: declared for declared in declarations}
         self._finder = WorkFinder(
-            self.declarations, using=self.using, worker_id=self.worker_id, partitions=self.partitions
+            self.declarations,
+            using=self.using,
+            worker_id=self.worker_id,
+            partitions=self.partitions,
+            topic_ids=self._topic_ids,
         )
         self._membership.reads(self.declarations)
 
@@ -254,27 +281,32 @@ class Worker:
 
     # One turn
 
-    def _step(self, take_on: Callable[[Work], bool], told: bool) -> bool:
+    def _step(self, take_on: Callable[[Share], bool], told: bool) -> bool:
         """Takes on what there is to do, a session in each partition. Returns whether there was anything.
 
         Unless it knows that what is new has been numbered, it does so itself: polling alone is enough.
         """
         self._maintain(busy=True)
         busy = False
-        self._left_over = bool(self._in_hand)  # it may publish more, before or behind this look
+        self._left_over = bool(self._sessions.in_hand)  # it may publish more, before or behind this look
         begun = time.monotonic()
         others_number = told and self._leader and self._leader.connected
         has_time = told and begun < self._numbered_at + NUMBERING_S
         if not (others_number or has_time):
             busy = self._number()
             self._numbered_at = begun
-        for work in self._finder.find():
-            if self._stopping.is_set() or (busy and time.monotonic() > begun + SESSION_S):
+        self._looked_at = begun
+        found = self._finder.find()
+        self._left_over |= bool(found)
+        at: tuple[int, int] | None = None
+        for share in self._sessions.plan(found):
+            is_next = share[0].task.key[1:] != at
+            if self._stopping.is_set() or (is_next and busy and self._sessions.took_long_since(begun)):
                 break  # by now others are elsewhere; what has waited longest comes first at the next look
-            self._left_over = True
-            if not work.is_leased and not work.is_resting and self._in_hand.take(work.task.key):
-                busy = take_on(work) or busy
-            elif self._in_hand.is_full:
+            at = share[0].task.key[1:]
+            if taken := self._sessions.take(share):
+                busy = take_on(taken) or busy
+            elif self._sessions.in_hand.is_full:
                 break
         if has_time and not busy and not others_number:
             self._numbered_at = float("-inf")  # nothing is left that has a number: time for what has none
@@ -296,89 +328,16 @@ class Worker:
 
     def _wait(self) -> bool:
         """Waits for something to do, for the wait period at most. Returns whether it was woken."""
-        told = self._wake.wait(self.wait_period_s)
-        self._wake.clear()
-        return told
+        while self._news.wait(self.wait_period_s):
+            if not self._has_handled(self._news.take()):
+                return True
+        return False
 
-    # One partition
-
-    def _work_on(self, work: Work) -> bool:
-        """Returns whether there was anything to do. What fails here, though no event is to blame, is left alone for a
-        while: other partitions go on."""
-        task = work.task
-        mode = self._modes[task.declared.delivery]
-        done: list[tuple[Outcome, float]] = []
-        begun = time.monotonic()
-        allowance = self._allowance(begun)
-        try:
-            with closing(mode.work_on(work, allowance)) as outcomes:
-                for outcome in outcomes:
-                    done.append((outcome, time.monotonic() - begun))
-                    self._count(outcome, allowance)
-                    if self._stopping.is_set():
-                        break
-                    begun = time.monotonic()
-        except Exception as raised:
-            error = interrupted_behind(raised)
-            rest_s = self._in_hand.rest(task.key, self.wait_period_s)
-            if self.drain and not is_transient(error):
-                raise
-            facts = error.facts if isinstance(error, Interrupted) else task.facts
-            self._give_up_connection(error, f"{task} rests for {rest_s:.1f} s", facts)
-            mode.broke_off(work, error)
+    def _has_handled(self, moved: Moved | None) -> bool:
+        """Whether, where a pass has moved something, that was all that there was to do."""
+        if moved is None or self.threads > 1 or time.monotonic() > self._looked_at + self.wait_period_s:
             return False
-        except BaseException:
-            self._in_hand.release(task.key)
-            raise
-        else:
-            self._in_hand.release(task.key)
-            return bool(done and (done[0][0].passed or done[0][0].retried))
-        finally:
-            self._show_life()
-            self._tell(work, done)  # now that no transaction is open in which a receiver could be
-
-    def _allowance(self, begun: float) -> Allowance:
-        def may_go_on(passed: int, reads: bool) -> bool:
-            is_enough = self.max_events and self.passed + passed >= self.max_events
-            in_time = time.monotonic() - begun < (SESSION_S if reads else 2 * SESSION_S)
-            return in_time and not is_enough and not self._stopping.is_set()
-
-        return Allowance(batch_size=self.batch_size, size=self._next_size(), may_go_on=may_go_on)
-
-    def _next_size(self) -> int:
-        if not self.max_events:
-            return self.batch_size
-        return max(1, min(self.batch_size, self.max_events - self.passed))
-
-    def _count(self, outcome: Outcome, allowance: Allowance) -> None:
-        with self._counters:
-            self.passed += outcome.passed
-            self.failed += outcome.failed
-            self.retried += outcome.retried
-            allowance.size = self._next_size()
-            if self.max_events and self.passed >= self.max_events:
-                self.stop()
-
-    def _tell(self, work: Work, done: Sequence[tuple[Outcome, float]]) -> None:
-        for outcome, seconds in done:
-            facts: dict[str, Any] = {
-                **work.task.facts,
-                "using": self.using,
-                "passed": outcome.passed,
-                "failed": outcome.failed,
-                "seconds": seconds,
-                "worker_id": self.worker_id,
-            }
-            if outcome.last:
-                logger.debug(
-                    "%s: passed %d events, now behind offset %d",
-                    work.task,
-                    outcome.passed,
-                    outcome.last.offset,
-                    extra={**facts, "offset": outcome.last.offset},
-                )
-            if batch_handled.receivers and (outcome.passed or outcome.retried):
-                tell(batch_handled, **facts)
+        return all(self._sessions.work_on_moved(share) for share in self._finder.moved(moved))
 
     def _show_life(self) -> None:
         """Where handlers hang this is no longer done, and what watches the file may act."""
@@ -387,7 +346,3 @@ class Worker:
                 self.liveness_file.touch()
             except OSError as error:
                 logger.warning("the liveness file cannot be touched: %s", error)
-
-    def _give_up_connection(self, error: Exception, what_then: str, facts: dict[str, Any] | None = None) -> None:
-        logger.warning("%s: %s", what_then, error, exc_info=not is_transient(error), extra=facts)
-        connections[self.using].close()

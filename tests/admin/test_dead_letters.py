@@ -163,6 +163,37 @@ def test_redacted_values_are_redacted_everywhere(operator, settings):
         assert REDACTED in text
 
 
+def test_what_failed_together_is_redacted_in_the_texts_of_each(operator, settings):
+    settings.PUBSUB = {"redact_paths": ["card"]}
+    secret = {"payload": {"card": "4111-1111"}}
+    texts = {"exception_message": "4111-1111 was refused", "traceback": "ValueError: 4111-1111 was refused"}
+    together = {"topic": TopicFactory(), "group_id": "mail", "partition_id": 0, **texts}
+    first, second = (
+        DeadLetterFactory(transaction_id=transaction_id, **together, **given)
+        for transaction_id in [uuid.uuid4()]
+        for given in (secret, {"payload": {"card": None}})
+    )
+    AttemptFactory(letter=first, exception_message="4111-1111 was refused")
+    batch = DeadLetterFactory(**together, payload={})  # what is tried only once fails with other transactions
+    for letter in (second, batch):
+        assert "4111" not in detail(operator, letter).content.decode()
+        assert f"{REDACTED} was refused" in text_of(detail(operator, letter))
+
+
+def test_texts_that_may_quote_too_much_are_hidden(operator, settings, monkeypatch):
+    settings.PUBSUB = {"redact_paths": ["card"]}
+    monkeypatch.setattr("pubsub.dead_letters.quoted.MOST_TOGETHER", 2)
+    letter, *_ = DeadLetterFactory.create_batch(
+        3,
+        topic=TopicFactory(),
+        group_id="mail",
+        partition_id=0,
+        transaction_id=uuid.uuid4(),
+        traceback="a harmless text",
+    )
+    assert "a harmless text" not in text_of(detail(operator, letter))
+
+
 def test_the_whole_payload_is_plain_text(operator):
     letter = DeadLetterFactory(payload={"attack": "<script>alert(1)</script>", "n": [1, 2]})
     response = operator.get(reverse("admin:pubsub_deadletter_json", args=[letter.pk, "payload"]))

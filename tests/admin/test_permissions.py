@@ -17,6 +17,7 @@ from pubsub import publish
 from pubsub.admin import actions
 from pubsub.admin.dead_letters import DeadLetterAdmin
 from pubsub.admin.groups import ADMINISTRATOR
+from pubsub.admin.hanging import REMEDIES
 from pubsub.admin.subscriptions import SubscriptionAdmin
 from pubsub.dead_letters import edit
 from pubsub.models import DeadLetter, Topic
@@ -52,6 +53,9 @@ EVERYTHING = {
     "payload": "{}",
     "text": "{}",
     "name": "another",
+    "worker": "w1",
+    "partition": "0",
+    "offset": "1",
     "total_partitions": "1",
     "retention": "0",
     "semantics": "PUB_SUB",
@@ -109,6 +113,8 @@ def addresses(letter):
                     names = ["payload", "metadata", "original_payload"]
                 else:
                     here["pk"] = subscription
+                if pattern.name == "pubsub_subscription_remedy":
+                    names = list(REMEDIES)
             for name in names:
                 arguments = {key: name if key == "name" else here[key] for key in converters}
                 found[f"{pattern.name} {name}".strip()] = reverse(f"admin:{pattern.name}", kwargs=arguments)

@@ -45,7 +45,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         trips.append("; ".join(statements))
         return execute_together(connection, statements, parameters)
 
-    for module in ("session", "entries"):
+    for module in ("session", "reader"):
         monkeypatch.setattr(f"pubsub.consuming.{module}.execute_together", send)
     return trips
 
@@ -80,7 +80,7 @@ def test_nothing_is_read_twice_and_a_batch_is_a_round_trip(monkeypatch: pytest.M
 def test_several_partitions_take_turns_and_each_continues_where_its_last_session_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pubsub.worker.worker.SESSION_S", 0)
+    monkeypatch.setattr("pubsub.worker.sessions.SESSION_S", 0)
     for n in range(300):
         publish_each(n, topic="wide", key=n % 7)
     handler = Recorder()
@@ -291,12 +291,12 @@ def test_a_batch_is_logged_outside_its_transaction(caplog: pytest.LogCaptureFixt
                 seen.append((record.getMessage(), is_in_transaction()))
 
     writer = Writer()
-    caplog.set_level(logging.DEBUG, "pubsub.worker.worker")
-    logging.getLogger("pubsub.worker.worker").addHandler(writer)
+    caplog.set_level(logging.DEBUG, "pubsub.worker.sessions")
+    logging.getLogger("pubsub.worker.sessions").addHandler(writer)
     try:
         drain(declare(Recorder(), topic="work"), batch_size=10)
     finally:
-        logging.getLogger("pubsub.worker.worker").removeHandler(writer)
+        logging.getLogger("pubsub.worker.sessions").removeHandler(writer)
     said = "readers on work/0: passed 10 events, now behind offset"
     assert seen == [(f"{said} 10", False), (f"{said} 20", False), (f"{said} 30", False)]
 
@@ -319,8 +319,8 @@ def test_events_that_handlers_publish_are_handled_before_a_drain_ends(threads: i
 def test_a_plan_that_was_made_for_an_empty_log_reads_a_long_one_as_quickly(work: str, session: Session) -> None:
     """A session keeps its plan until the tables are analysed again; within a transaction, to its end."""
     read = (
-        "SELECT c_offset FROM outbox_topics CROSS JOIN LATERAL pubsub_read_v1(id, 0, 'readers', %s, NULL, 50)"
-        " WHERE name = 'work'"
+        "SELECT c_offset FROM outbox_topics CROSS JOIN LATERAL "
+        "pubsub_read_v1(id, 'readers', ARRAY[0], ARRAY[%s]::bigint[], NULL, 50) WHERE name = 'work'"
     )
     for table in ("outbox_message_t", "log_entry"):
         session.execute(f"VACUUM ANALYZE {table}")

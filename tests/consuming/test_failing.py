@@ -261,8 +261,8 @@ def drain_once(declaration: Any) -> Any:
         give_up(*args, **kwargs)
         worker.stop()
 
-    give_up = worker._give_up_connection
-    worker._give_up_connection = stop  # type: ignore[method-assign]
+    give_up = worker._sessions.give_up_connection
+    worker._sessions.give_up_connection = stop  # type: ignore[method-assign]
     worker.run()
     return worker
 

@@ -44,7 +44,7 @@ def test_handling(monkeypatch: pytest.MonkeyPatch) -> None:
         publish_one()
         sequence("default")
         (work,) = worker._finder.find()
-        return lambda: worker._work_on(work)
+        return lambda: worker._sessions.work_on([work])
 
     handling_one()()
     handle = handling_one()

@@ -102,7 +102,7 @@ def keys_in(before: int, after: int, wanted: int) -> list[int]:
 )
 def test_a_resize_after_a_worker_has_looked_for_work(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker knows what there is to do for as long as it takes to do it; a resize may come meanwhile."""
-    monkeypatch.setattr("pubsub.worker.worker.SESSION_S", 0)  # partition 0 is left with more to do
+    monkeypatch.setattr("pubsub.worker.sessions.SESSION_S", 0)  # partition 0 is left with more to do
     moving, staying = keys_in(0, 1, 12), keys_in(1, 1, 1)
     handler = InOrder()
     resized: list[bool] = []

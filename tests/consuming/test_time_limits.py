@@ -15,7 +15,9 @@ from django.db import connection, transaction
 
 from pubsub import Delivery, Event, subscribe
 from pubsub.consuming import time_limit
+from pubsub.consuming.running import of_this_thread
 from pubsub.consuming.time_limit import LimitWatch
+from pubsub.db.interrupt import raise_in
 from pubsub.errors import HandlerTimeout, InvalidSubscription
 from pubsub.models import Attempt, ConsumerOffset, DeadLetter, Subscription
 from pubsub.monitoring.problems import find_problems
@@ -48,7 +50,7 @@ def in_a_block(payload: Any) -> None:
 
 
 def in_a_loop_that_goes_on(payload: Any) -> None:
-    """What it is told by the database it does not believe."""
+    """It does not believe what the database says."""
     for _ in range(1000):
         try:
             in_a_block(payload)
@@ -248,6 +250,23 @@ def test_it_never_hits_what_the_worker_does_after_the_handler_has_returned(
     if delivery is Delivery.TRANSACTIONAL:
         assert effects() == [payload for payload in payloads if payload not in failed]
     assert ConsumerOffset.objects.get().next_offset == len(payloads) + 1
+
+
+def test_what_comes_when_the_call_has_ended_goes_no_further() -> None:
+    """The worker waits until the interruption is over, and the exception comes there and nowhere else."""
+    for _ in range(50):
+        limit = time_limit.TimeLimit(declare(print), of_this_thread(), 60)
+        limit._interrupting = True
+
+        def interrupt(limit: time_limit.TimeLimit = limit) -> None:
+            raise_in(limit.thread_id, HandlerTimeout)
+            limit._has_interrupted = True
+
+        late = threading.Timer(0.002, interrupt)
+        late.start()
+        limit.end()
+        late.join()
+    assert sum(range(1000)) == 499500
 
 
 def test_without_a_timeout_there_is_no_limit_and_no_thread(work: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def test_a_worker_that_is_not_there_is_not_stopped(work: str) -> None:
             control.stop_worker("w1", **STOPS)
 
 
-def test_a_role_that_may_not_end_sessions_is_told_so_and_nothing_changes(work: str) -> None:
+def test_a_role_that_may_not_end_sessions_is_refused_and_nothing_changes(work: str) -> None:
     publish_each("a")
     number()
     sql("CREATE ROLE bystander")

@@ -133,6 +133,21 @@ def test_a_transaction_of_several_keys_waits_for_all_of_them(mode: Delivery) -> 
     assert {state for _, state in states()} == {"resolved"}
 
 
+def test_a_transaction_that_fails_before_its_event_that_has_to_wait_waits_too(mode: Delivery) -> None:
+    """Its next attempt, or a replay, would overtake what it has to wait for."""
+    publish_each("a0", key="a")
+    publish_in_one((None, "x0"), *((None, f"x{n}") for n in range(1, 5)), ("a", "a1"))
+    publish_each("a2", key="a")
+    drain(parking(Keeper("a0", "x0"), mode), batch_size=1)
+    waiting = ["x0", "x1", "x2", "x3", "x4", "a1", "a2"]
+    assert states() == [("a0", "dead"), *((payload, "parked") for payload in waiting)]
+    replay("a0")
+    handler = Keeper()
+    drain(parking(handler, mode), batch_size=1)
+    assert handler.first_calls == ["a0", *waiting]
+    assert {state for _, state in states()} == {"resolved"}
+
+
 def test_events_without_a_key_wait_for_nothing_and_a_host_is_the_key_of_those(mode: Delivery) -> None:
     with transaction.atomic():
         publish("work", "bad none")

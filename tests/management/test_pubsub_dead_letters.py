@@ -106,6 +106,15 @@ def test_show_prints_everything_and_redacts(settings: Any) -> None:
     assert run("show", 99_999_999, exit_code=1)[1] == "There is no dead letter 99999999."
 
 
+def test_show_redacts_what_the_rest_of_the_transaction_holds(settings: Any) -> None:
+    settings.PUBSUB = {"redact_paths": ["card"]}
+    together = {"topic": TopicFactory(), "group_id": "mail", "partition_id": 0, "transaction_id": uuid.uuid4()}
+    DeadLetterFactory(**together, payload={"card": "4111-1111"})
+    letter = DeadLetterFactory(**together, payload={}, exception_message="4111-1111 was refused")
+    assert "[redacted] was refused" in run("show", letter.pk)[0]
+    assert "4111-1111 was refused" in run("show", letter.pk, "--reveal")[0]
+
+
 @pytest.mark.parametrize(("action", "state"), [("replay", State.RETRYING), ("discard", State.DISCARDED)])
 def test_a_dry_run_shows_exactly_what_would_happen(action: str, state: str) -> None:
     topic, together = TopicFactory(), uuid.uuid4()

@@ -45,6 +45,31 @@ def test_paths(settings: Any, path: str, gone: list[str]) -> None:
     assert (REDACTED in shown) == bool(gone) == it.took_something_out
 
 
+@pytest.mark.parametrize(
+    ("hidden", "path", "hides"),
+    [
+        ("customer.email", "customer.email", True),
+        ("customer.email", "customer.email.domain", True),
+        ("customer.email", "customer", False),
+        ("customer.email", "customer.name", False),
+        ("**.password", "total", False),
+        ("**.password", "a.0.password", True),
+        ("**", "total", True),
+        ("items.*.card", "items.-1.card", True),
+        ("items.0.card", "items.-2.card", True),
+        ("items.0.card", "items.00.card", True),
+        ("items.0.card", "items.a.card", False),
+    ],
+)
+def test_which_paths_lead_to_what_is_hidden(settings: Any, hidden: str, path: str, hides: bool) -> None:
+    assert redactor(settings, hidden).hides(path.split(".")) == hides
+    assert not Redactor(raw=True).hides(path.split("."))
+
+
+def test_a_function_may_hide_whatever_stands_at_a_path(settings: Any) -> None:
+    assert redactor(settings, hook=f"{__name__}.hook").hides(["total"])
+
+
 def test_texts_that_quote_hidden_values(settings: Any) -> None:
     secrets = {"secret": "Zoë's key", "quoted": 'a"b\\c\n'}
     it = redactor(settings, "secret", "pin", "quoted")
@@ -62,6 +87,23 @@ def test_numbers_are_found_however_they_are_written_and_keys_that_are_data(setti
     )
     shown = it.text("1234.50 1234.5 1e+22 10000000000000000000000 1e-07 0.0000001 70.0 70 KeyError: 'zoe@example.org'")
     assert shown == " ".join([REDACTED] * 8) + f" KeyError: '{REDACTED}'"
+
+
+def test_texts_that_quote_a_long_value_in_part(settings: Any) -> None:
+    it = redactor(settings, "letter")
+    letter = "Dear Zoë, this is the first line\nand my card is 4111-1111-1111-1111"
+    it.json("payload", json.dumps({"letter": letter}))
+    texts = [
+        f"cannot send '{letter[:25]}…'",
+        f"cannot send '…{letter[-20:]}' at all",
+        f"input_value={letter[:20]!r}...{letter[-19:]!r}, type=str",
+        "  | " + letter.replace("\n", "\n  | ") + " refused",
+    ]
+    for text in texts:
+        shown = it.text(text)
+        assert not any(part in shown for part in ("Zoë", "first", "4111", "card")), shown
+    assert it.text(texts[0]) == f"cannot send '{REDACTED}…'"
+    assert it.text(texts[1]) == f"cannot send '…{REDACTED}' at all"
 
 
 def test_a_text_that_cannot_be_searched_is_not_shown(settings: Any) -> None:
@@ -84,7 +126,7 @@ def hook(field: str, value: Any) -> Any:
 
 
 def failing_hook(field: str, value: Any) -> Any:
-    raise KeyError(field)
+    raise KeyError(f"{field} {value}")
 
 
 def test_a_function_hides_what_paths_cannot_express(settings: Any) -> None:
@@ -98,7 +140,9 @@ def test_a_value_on_which_the_function_fails_is_hidden(settings: Any, caplog: py
     it = redactor(settings, hook=f"{__name__}.failing_hook")
     assert it.json("payload", '{"card": "4111-1111"}') == REDACTED
     assert it.text("4111-1111") == REDACTED
-    assert "PUBSUB['redact'] failed on a payload" in caplog.text
+    assert "PUBSUB['redact'] failed on a payload (KeyError)" in caplog.text
+    assert "in failing_hook" in caplog.text
+    assert "4111-1111" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,31 @@ def test_what_is_redacted_is_sent_only_where_the_view_says_raw(server: Server) -
     assert (seen["raw"]["payload"], seen["raw"]["metadata"]) == ({"card": "4111", "total": 1.5}, {"card": "x"})
 
 
+REDACTED_FILTERS = [
+    {"payload__card__startswith": "4"},
+    {"payload__card__isnull": True},
+    {"metadata__card__exact": "x"},
+    {"payload__card__number__in": ["4111"]},
+    {"payload__contains": {"card": "4111"}},
+    {"payload": {"card": "4111", "total": 1.5}},
+    {"any": [{"type": "paid"}, {"not": {"payload__card__gte": "4"}}]},
+]
+
+
+def test_what_is_redacted_cannot_be_guessed_by_filters(server: Server) -> None:
+    for where in REDACTED_FILTERS:
+        refused = Stream(server, "/default/", where=json.dumps(where))
+        assert refused.status == 400, where
+        assert "compares what is redacted here" in refused.response.read().decode()
+        assert Stream(server, "/raw/", where=json.dumps(where)).status == 200
+    streams = [
+        Stream(server, "/default/", where=json.dumps(where)).open()
+        for where in ({"payload__total__gte": 1}, {"payload__contains": {"total": 1.5}}, {"payload__isnull": False})
+    ]
+    say({"card": "4111", "total": 1.5})
+    assert [next(stream.events())["payload"]["total"] for stream in streams] == [1.5] * 3
+
+
 def test_after_every_disconnect_it_continues_exactly_where_it_was(server: Server) -> None:
     """A publisher goes on all the time; the connection is cut anywhere, and so is the server."""
     total = 400

@@ -123,6 +123,33 @@ def test_what_is_redacted_is_sent_only_where_it_is_asked_for_raw(receiver: Recei
     assert told["metadata"] == {"trace": "x" if raw else "[redacted]"}
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": "Bearer s3cret\n"},  # as it is read from a file
+        {"Authorization": "s3cret\r\nX-Forged: 1"},
+        {"Authorization": "s3cret\n continued"},
+        {"Authorization": b"s3cret"},
+        {"Authorization": "s3cret€"},
+        {"X-A: 1\r\nX-B": "s3cret"},
+        {"Webhook-Signature": "s3cret"},
+        {"Content-Length": "7"},
+        {"X-A": "s3cret", "x-a": "2"},
+    ],
+)
+def test_headers_that_cannot_be_sent_are_refused_without_their_values(headers: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSubscription) as refused:
+        endpoint("https://example.com/", headers=headers)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_header_may_be_written_in_capitals_and_replace_a_usual_one(receiver: Receiver) -> None:
+    handler(receiver, headers={"Content-Type": "application/cloudevents+json", "X-Token": "a  b\tc"})(event())
+    (request,) = receiver.requests
+    assert request.headers["content-type"] == "application/cloudevents+json"
+    assert request.headers["x-token"] == "a  b\tc"
+
+
 def test_secrets_are_replaced_without_a_gap(receiver: Receiver) -> None:
     old, new = generate_secret(), generate_secret()
     handler(receiver, secrets=(new, old))(event())

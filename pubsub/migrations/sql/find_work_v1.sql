@@ -7,6 +7,7 @@
 -- is_leased: another worker has a lease there, so that there is nothing to do. crashed: a worker seems to have died there.
 -- is_resting: the database has failed there, and all workers leave it alone for a while. failing_offset, failures,
 -- failing_s: where, how often in a row, and for how long; is_ahead: the group has not passed that yet.
+-- events: how many the group has not passed.
 -- below_position: the group may read only so far, because it has not passed a resize; once nothing is left before that,
 -- it goes on behind it.
 CREATE FUNCTION pubsub_find_work_v1(
@@ -14,7 +15,8 @@ CREATE FUNCTION pubsub_find_work_v1(
 ) RETURNS TABLE (
     group_id text, topic text, topic_id integer, partition_id integer, below_position bigint,
     has_new boolean, has_due boolean, crashed boolean, is_leased boolean,
-    is_resting boolean, failing_offset bigint, failures integer, failing_s double precision, is_ahead boolean
+    is_resting boolean, failing_offset bigint, failures integer, failing_s double precision, is_ahead boolean,
+    events bigint
 )
 LANGUAGE plpgsql
 SET jit = off
@@ -51,13 +53,15 @@ BEGIN
            lease.is_held,
            coalesce(cursor.rests_until > clock_timestamp(), false),
            cursor.failing_offset, cursor.failures, cursor.failing_s,
-           coalesce(cursor.failing_offset >= cursor.next_offset, false)
+           coalesce(cursor.failing_offset >= cursor.next_offset, false),
+           cursor.waiting
     FROM unnest(topics, groups) AS asked (topic, group_id)
     JOIN LATERAL (
         SELECT cursor.group_id, cursor.topic_id, cursor.partition_id, cursor.next_position, cursor.updated_at,
                cursor.next_offset, cursor.rests_until, cursor.failing_offset, cursor.failures, cursor.failing_s,
                cursor.xmax AS locked_by, subscription.delivery, subscription.on_failure, subscription.resizes_passed,
-               coalesce(numbered.entries, 0) > cursor.passed AS has_entries
+               coalesce(numbered.entries, 0) > cursor.passed AS has_entries,
+               greatest(coalesce(numbered.entries, 0) - cursor.passed, 0) AS waiting
         FROM outbox_topics AS topic
         JOIN outbox_topic_subscriptions AS subscription
           ON subscription.topic_id = topic.id AND subscription.group_id = asked.group_id

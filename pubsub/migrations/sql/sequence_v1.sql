@@ -3,8 +3,8 @@
 -- If A committed before B was published, A comes before B; the events of a transaction are contiguous; offsets and
 -- positions have no gaps; nothing is written when there is nothing new.
 --
--- outcome is 'idle' (nothing new), 'busy' (another session is numbering), 'numbered' (how many events, of which topics),
--- or 'foreign' (the database has been restored into another cluster: pubsub_reanchor puts that right).
+-- outcome is 'idle' (nothing new), 'busy' (another session is numbering), 'numbered' (how many events, of which topics,
+-- in which partitions, such as 1:0,1:3), or 'foreign' (the database has been restored into another cluster: pubsub_reanchor puts that right).
 --
 -- A backlog of more than `most` events is numbered in pieces of about as many, so that the first of them are handled
 -- soon, and a pass that is cut short costs little. Which transactions belong to the backlog is settled by its first
@@ -15,7 +15,9 @@
 -- The settings make the plans independent of statistics (the tables may never have been analysed): index scans, no
 -- compiling and no parallel workers, whose start alone takes milliseconds. plpgsql keeps the plans for the session:
 -- planning fifty segments again costs more than looking at them.
-CREATE FUNCTION pubsub_sequence_v1(most bigint DEFAULT 100000, OUT outcome text, OUT events bigint, OUT topic_ids integer[])
+CREATE FUNCTION pubsub_sequence_v1(
+    most bigint DEFAULT 100000, OUT outcome text, OUT events bigint, OUT topic_ids integer[], OUT partitions text
+)
 LANGUAGE plpgsql
 SET jit = off
 SET enable_seqscan = off
@@ -44,6 +46,7 @@ BEGIN
     END IF;
     events := 0;
     topic_ids := '{}';
+    partitions := '';
 
     SELECT * INTO state FROM log_sequencer WHERE id = 1;
     SELECT system_identifier INTO cluster FROM pg_control_system();
@@ -196,8 +199,9 @@ BEGIN
         WHERE id = 1
     )
     SELECT CASE WHEN count(*) > 0 THEN 'numbered' ELSE 'idle' END, coalesce(sum(n), 0),
-           coalesce(array_agg(topic_id), '{}')
-    INTO outcome, events, topic_ids FROM moved;
+           coalesce(array_agg(topic_id), '{}'),
+           (SELECT coalesce(string_agg(DISTINCT topic_id || ':' || partition_id, ','), '') FROM ordered)
+    INTO outcome, events, topic_ids, partitions FROM moved;
 
     -- A plain INSERT may name a topic that does not exist. Nothing is lost: the topic is made.
     INSERT INTO outbox_topics (id, name, total_partitions)

@@ -4,6 +4,7 @@ import datetime as dt
 import email.utils
 import gzip
 import http.client
+import re
 import socket
 import ssl
 import threading
@@ -28,6 +29,13 @@ LONGEST_WAIT_S = 24 * 3600
 
 SHOWN = 500
 """At most this many bytes of an answer are shown."""
+
+
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+HEADER_VALUE = re.compile(r"[!-~]+([ \t]+[!-~]+)*")
+OWN_HEADERS = {"connection", "content-encoding", "content-length", "host", "idempotency-key", "transfer-encoding"} | {
+    f"webhook-{name}" for name in ("id", "timestamp", "signature")
+}
 
 
 class WebhookFailed(PubSubError):
@@ -55,6 +63,7 @@ class Endpoint:
         if not isinstance(self.timeout_s, int | float) or isinstance(self.timeout_s, bool) or not self.timeout_s > 0:
             raise InvalidSubscription(f"timeout_s must be a number of seconds above 0, not {self.timeout_s!r}.")
         self._check_url()
+        self._check_headers()
 
     def _check_url(self) -> None:
         if not isinstance(self.url, str):
@@ -86,6 +95,20 @@ class Endpoint:
                 f"{parts.hostname} is not a public address. To use it anyway, give allow_private=True."
             )
 
+    def _check_headers(self) -> None:
+        """What could not be sent would fail for each event, with the header's value, often a secret, in its error."""
+        for name, value in self.headers.items():
+            if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
+                raise InvalidSubscription(f"A webhook's header must have a name such as 'authorization', not {name!r}.")
+            if name.lower() in OWN_HEADERS:
+                raise InvalidSubscription(f"A webhook's header {name} is its own: leave it out.")
+            if not isinstance(value, str) or not HEADER_VALUE.fullmatch(value):
+                raise InvalidSubscription(
+                    f"The value of a webhook's header {name} must be one line of ASCII, without spaces around it."
+                )
+        if len({name.lower() for name in self.headers}) < len(self.headers):
+            raise InvalidSubscription("A webhook's header is given twice, in capitals and not: leave one out.")
+
     @property
     def shown(self) -> str:
         """For people: without what may be secret, such as the path, by which many services know their customers."""
@@ -100,7 +123,7 @@ class Endpoint:
         headers = {
             "content-type": "application/json",
             "user-agent": "django-outbox-pubsub",
-            **self.headers,
+            **{name.lower(): value for name, value in self.headers.items()},
             "webhook-id": str(event.id),
             "webhook-timestamp": str(timestamp),
             "webhook-signature": sign(self.secrets, str(event.id), timestamp, body),
