@@ -180,4 +180,16 @@ class _Observed(AbstractContextManager[None, None], Generic[S]):
                 manager.__exit__(kind if seen is error else Abandoned, seen, trace)
             except Exception as raised:
                 if raised is not seen:
+                    _separate(raised, {id(error), id(seen)})
                     logger.exception("an observer failed: %r", manager)
+
+
+def _separate(raised: BaseException, observed: set[int]) -> None:
+    """Takes what was observed out of an error that it led to: that is reported by itself, and may be redacted there."""
+    chain: BaseException | None = raised
+    while chain is not None:
+        if id(chain.__cause__) in observed:
+            chain.__cause__ = None
+        if id(chain.__context__) in observed:
+            chain.__context__ = None
+        chain = chain.__cause__ or chain.__context__

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pubsub.dead_letters.filter import LetterFilter
 from pubsub.models import DeadLetter
+from pubsub.payloads.visible import visible
 
 from .actions import DISCARD, REPLAY, action_view, ask_about_selection
 from .formats import NOTHING, pre
@@ -45,7 +46,21 @@ class DeadLetterAdmin(KeysetPages, admin.ModelAdmin):  # type: ignore[type-arg]
     search_help_text = _("Searches for an exact event id, transaction, key or host.")
     actions = ("replay_selected", "discard_selected")
     fieldsets = (
-        (None, {"fields": ("state", "group_id", "topic", "partition_id", "c_offset", "type", "key", "event_id")}),
+        (
+            None,
+            {
+                "fields": (
+                    "state",
+                    "group_id",
+                    "topic",
+                    "partition_id",
+                    "c_offset",
+                    "type_shown",
+                    "key_in_full",
+                    "event_id",
+                )
+            },
+        ),
         (
             _("Failure"),
             {
@@ -64,7 +79,16 @@ class DeadLetterAdmin(KeysetPages, admin.ModelAdmin):  # type: ignore[type-arg]
         ),
         (
             _("Event"),
-            {"fields": ("payload_shown", "original_shown", "metadata_shown", "host_id", "user_id", "published_at")},
+            {
+                "fields": (
+                    "payload_shown",
+                    "original_shown",
+                    "metadata_shown",
+                    "host_shown",
+                    "user_shown",
+                    "published_at",
+                )
+            },
         ),
         (_("Related events"), {"fields": ("transaction_id", "siblings", "parked")}),
         (_("History"), {"fields": ("operator_actions",)}),
@@ -169,6 +193,22 @@ class DeadLetterAdmin(KeysetPages, admin.ModelAdmin):  # type: ignore[type-arg]
     def failed_shown(self, letter: DeadLetter) -> str:
         return date_format(localtime(letter.created_at), "SHORT_DATETIME_FORMAT")
 
+    @admin.display(description=_("type"))
+    def type_shown(self, letter: DeadLetter) -> str:
+        return visible(letter.type) or NOTHING
+
+    @admin.display(description=_("key"))
+    def key_in_full(self, letter: DeadLetter) -> str:
+        return visible(letter.key or "") or NOTHING
+
+    @admin.display(description=_("host"))
+    def host_shown(self, letter: DeadLetter) -> str:
+        return visible(letter.host_id or "") or NOTHING
+
+    @admin.display(description=_("user"))
+    def user_shown(self, letter: DeadLetter) -> str:
+        return visible(letter.user_id or "") or NOTHING
+
     @admin.display(description=_("message"))
     def message_shown(self, letter: DeadLetter) -> str:
         return pre(_page(letter).text(letter.exception_message)) if letter.exception_message else NOTHING
@@ -213,4 +253,4 @@ def _page(letter: DeadLetter) -> LetterPage:
 
 
 def _short(text: str) -> str:
-    return Truncator(text).chars(32)
+    return Truncator(visible(text)).chars(32)

@@ -19,11 +19,12 @@ from django.views.decorators.cache import never_cache
 from pubsub.models import LogView, OutboxMessage, Topic
 from pubsub.monitoring.search import PAYLOAD_CHARACTERS, Conditions, FoundEvent, LogPage, offset_at, search
 from pubsub.payloads.redact import Redactor
+from pubsub.payloads.visible import visible
 from pubsub.payloads.write import write_json, write_line
 
 from .delivery import GroupDelivery, deliveries
 from .json_display import show_json
-from .page import Pages
+from .page import Pages, plain_text
 from .publish import publish_view
 
 LARGEST_OFFSET, LARGEST_PARTITION = 10**18, 2**31 - 1
@@ -223,7 +224,7 @@ class EventAdmin(Pages):
         if not self.may_see_payload(request):
             raise PermissionDenied
         value = Redactor().json("payload", self._entry(topic_id, offset, using).payload_text)
-        return HttpResponse(write_json(value), content_type="text/plain; charset=utf-8")
+        return plain_text(write_json(value), f"event-{topic_id}-{offset}-payload")
 
     def _delivery(self, request: HttpRequest, found: GroupDelivery) -> dict[str, Any]:
         letter = ""
@@ -288,8 +289,8 @@ class EventAdmin(Pages):
             "offset": found.offset,
             "partition": found.partition,
             "at": date_format(localtime(found.created_at), "H:i:s"),
-            "type": found.type,
-            "key": found.key or "",
+            "type": visible(found.type),
+            "key": visible(found.key or ""),
             "payload": preview(found),
             "address": self._event_address(topic_id, found.offset),
         }

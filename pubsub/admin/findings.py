@@ -17,6 +17,7 @@ from django.views.decorators.cache import never_cache
 from pubsub.charts import small_bars
 from pubsub.db.sql import load
 from pubsub.models import Finding
+from pubsub.payloads.visible import visible
 
 from .formats import number
 from .page import Pages
@@ -108,4 +109,4 @@ def _shown(value: Any) -> str:
         return "–"
     if isinstance(value, int) and not isinstance(value, bool):
         return number(value)
-    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+    return f"{value:,.2f}" if isinstance(value, float) else visible(str(value))

@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from pubsub.db.sql import load
 from pubsub.dead_letters.filter import LetterFilter
 from pubsub.models import DeadLetter, Subscription
+from pubsub.payloads.visible import visible
 
 CHOICES_SHOWN = 30
 """Of types, exceptions and hosts; what is beyond is found by the search box, or by the address."""
@@ -66,7 +67,7 @@ class LetterListFilter(admin.SimpleListFilter):
         chosen = self.value()
         if chosen and chosen not in dict(choices):
             choices.append((chosen, chosen))  # such as a group that has no subscription any more
-        return [(value, Truncator(name).chars(60)) for value, name in choices]
+        return [(value, Truncator(visible(name)).chars(60)) for value, name in choices]
 
     def has_output(self) -> bool:
         return len(self.lookup_choices) > 1 or bool(self.value())

@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from pubsub.dead_letters.quoted import look_for_quotations
 from pubsub.models import Attempt, DeadLetter, OperatorEvent
 from pubsub.payloads.redact import Redactor
+from pubsub.payloads.visible import visible
 
 from .formats import pre
 from .json_display import show_json
@@ -74,7 +75,7 @@ class LetterPage:
 
     def text(self, text: str) -> str:
         """An exception's message or traceback, without what must not be seen of the event."""
-        return self._redactor_of_texts.text(text)
+        return visible(self._redactor_of_texts.text(text), lines=True)
 
     def traceback(self) -> str | None:
         return pre(self.text(self.letter.traceback)) if self.letter.traceback else None

@@ -13,6 +13,8 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from pubsub.db.errors import is_ctrl_c
@@ -120,7 +122,9 @@ class LimitWatch:
         """Of each thread, that of its last call."""
         self._looks_at = float("inf")
         """When it looks again by itself."""
-        self._bell = threading.Event()
+        # Not an Event: the exception may come in the midst of whatever Python code a thread of a handler is in, and
+        # would leave that locked. To put something in here is a single step.
+        self._bell: SimpleQueue[None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def add(self, limit: TimeLimit) -> None:
@@ -131,7 +135,7 @@ class LimitWatch:
                 self._thread = threading.Thread(target=self._run, name="pubsub-time-limits", daemon=True)
                 self._thread.start()
         if is_first:
-            self._bell.set()
+            self._bell.put(None)
 
     def _run(self) -> None:
         while True:
@@ -141,8 +145,8 @@ class LimitWatch:
                 self._looks_at = min((limit.due for limit in waiting), default=float("inf"))
             rest_s = self._looks_at - time.monotonic()
             if rest_s > 0:
-                self._bell.wait(None if rest_s == float("inf") else rest_s)
-                self._bell.clear()
+                with suppress(Empty):
+                    self._bell.get(timeout=None if rest_s == float("inf") else rest_s)
                 continue
             for limit in waiting:
                 if limit.due <= time.monotonic():

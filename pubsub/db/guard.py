@@ -100,11 +100,15 @@ def check_left_outside(using: str) -> None:
     connection = connections[using]
     session = connection.connection
     is_there = session is not None and not session.closed
+    is_open = is_there and session.info.transaction_status != TransactionStatus.IDLE
+    # Without autocommit the worker's own next statement would begin one that nothing ends.
+    begins = is_there and connection.get_autocommit() != connection.settings_dict["AUTOCOMMIT"]
     # In an atomic block that is never left Django makes no other connection, though this one may be closed.
-    if connection.in_atomic_block or (is_there and session.info.transaction_status != TransactionStatus.IDLE):
+    if connection.in_atomic_block or is_open or begins:
         forget(using)
         raise HandlerEndedTransaction(
-            "The handler began a transaction and did not end it, so that it was undone. Use transaction.atomic()."
+            "The handler began a transaction, or switched autocommit off, and did not end that: it is undone. "
+            "Use transaction.atomic()."
         )
 
 

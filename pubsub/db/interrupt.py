@@ -3,8 +3,9 @@
 The hazards, and what is done about each:
 
 - **An exception comes between any two steps of Python code**, also in the midst of another `finally`, of Django or of
-  psycopg. So nothing of the thread's connection is trusted afterwards: :func:`abandon` rolls back and closes it, on the
-  lowest level there is. What else the code keeps – files, locks, caches of its own – is up to that code.
+  psycopg. So none of the thread's connections is trusted afterwards: :func:`abandon` rolls back and closes the
+  worker's, on the lowest level there is, and forgets those to other databases. What else the code keeps – files, locks,
+  caches of its own – is up to that code.
 - **It comes late.** CPython raises it at the thread's next step in Python: not while the thread waits in C, for a
   socket or a lock. A statement is another matter: that is cancelled, and so comes back.
 - **It comes too late**, when the code has returned already. `pubsub/consuming/time_limit.py` sees to that: the thread
@@ -19,7 +20,10 @@ import time
 from typing import Any
 
 import psycopg
+from django.db import connections
 from psycopg.pq import TransactionStatus
+
+from .guard import forget
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +62,11 @@ def cancel_statement(session: psycopg.Connection[Any] | None) -> None:
 
 
 def abandon(connection: Any) -> None:
-    """Rolls back what is open on one of Django's connections, and closes it, in whatever state it is."""
+    """Rolls back what is open on one of Django's connections, and closes it, in whatever state it is; and closes the
+    others of this thread, on which later calls would find what this one has left there."""
+    for other in connections.all(initialized_only=True):
+        if connection is not None and other is not connection:
+            forget(other.alias)
     session = getattr(connection, "connection", None)
     if session is None:
         return

@@ -146,7 +146,12 @@ def keeping(connection: Any) -> Session | None:
     """The session, if what the application wants may wait in it for the next message, and no tool has to see it."""
     _prepare(connection)
     session = connection.connection
-    return session if connection.in_atomic_block and is_short_way_open(connection) and session.may_keep else None
+    if not (connection.in_atomic_block and is_short_way_open(connection) and session.may_keep):
+        return None
+    if session.is_full:
+        with connection.wrap_database_errors:
+            session.send_unsent()
+    return session  # type: ignore[no-any-return]
 
 
 def _goes_short(session: psycopg.Connection[Any]) -> TypeGuard[Session]:

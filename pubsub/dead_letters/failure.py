@@ -71,9 +71,10 @@ def describe_in_short(task: PartitionTask, error: BaseException, refused: Databa
     return {name: ascii(cut(text, LONGEST_NAME))[1:-1] for name, text in texts.items()}
 
 
-def loggable(error: BaseException) -> BaseException:
+def loggable(error: BaseException, *, is_ours: bool = False) -> BaseException:
     """The exception as a log may have it, with its traceback: itself, if its text may be shown, and the texts and the
-    number of its causes do no harm there. Otherwise a stand-in: of the same name, and from the same lines."""
+    number of its causes do no harm there. Otherwise a stand-in: of the same name, and from the same lines. `is_ours`:
+    it comes from no handler, so its own text may be shown; what it was raised in may have come from one."""
     causes = list(itertools.islice(_causes(error), MOST_CAUSES + 1))
     hides = not Redactor().shows_all
     if not hides and len(causes) <= MOST_CAUSES and all(map(_is_harmless, causes)):
@@ -81,7 +82,7 @@ def loggable(error: BaseException) -> BaseException:
     stand_ins: dict[int, BaseException] = {}
     causes = causes if len(causes) <= MOST_CAUSES else causes[:SHOWN_CAUSES]
     for cause in reversed(causes):  # what a group consists of comes before it
-        text = REDACTED if hides else visible(cut(_message(cause)), lines=True)
+        text = REDACTED if hides and not (is_ours and cause is error) else visible(cut(_message(cause)), lines=True)
         parts = cause.exceptions if isinstance(cause, BaseExceptionGroup) else ()
         known = [stand_ins[id(part)] for part in parts if id(part) in stand_ins]
         stand_ins[id(cause)] = _stand_in(type(cause), text, known).with_traceback(cause.__traceback__)

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 
 MOST_KINDS = 1000
@@ -11,13 +11,12 @@ MOST_KINDS = 1000
 
 @dataclass(kw_only=True)
 class _Minute:
-    """A minute of one kind. It begins with its first record."""
+    """A minute of one kind. It begins with its first record, and is over when what it left out has been said."""
 
     begun: float
     admitted: int = 0
     left_out: int = 0
     say: Callable[[int], None]
-    timer: threading.Timer | None = None
 
 
 class LogLimit:
@@ -35,45 +34,60 @@ class LogLimit:
         self._minute_s = minute_s
         self._lock = threading.Lock()
         self._minutes: dict[Hashable, _Minute] = {}
+        self._timer: threading.Timer | None = None
+        """For the minute that ends first, of those that have left something out: one thread for all."""
 
     def admits(self, kind: Hashable, most: int, say: Callable[[int], None]) -> bool:
         now = time.monotonic()
         with self._lock:
             minute = self._minutes.get(kind)
-            if minute is None or (now >= minute.begun + self._minute_s and minute.timer is None):
+            if minute is None or self._is_over(minute, now):
                 self._forget_old(now)
                 minute = self._minutes[kind] = _Minute(begun=now, say=say)
             if minute.admitted < most:
                 minute.admitted += 1
                 return True
             minute.left_out += 1
-            if minute.timer is None:
-                minute.timer = threading.Timer(minute.begun + self._minute_s - now, self._end, (kind, minute))
-                minute.timer.daemon = True
-                minute.timer.name = "pubsub-log-limit"
-                minute.timer.start()
+            self._plan(now)
         return False
 
     def close(self) -> None:
         """Says at once what is left to say."""
         with self._lock:
             minutes, self._minutes = self._minutes, {}
-        for minute in minutes.values():
-            if minute.timer:
-                minute.timer.cancel()
-                minute.say(minute.left_out)
+            if self._timer:
+                self._timer.cancel()
+                self._timer = None
+        _say(minutes.values())
 
-    def _end(self, kind: Hashable, minute: _Minute) -> None:
+    def _is_over(self, minute: _Minute, now: float) -> bool:
+        return not minute.left_out and now >= minute.begun + self._minute_s
+
+    def _plan(self, now: float) -> None:
+        if self._timer is None:
+            first = min(minute.begun for minute in self._minutes.values() if minute.left_out)
+            self._timer = threading.Timer(max(0.0, first + self._minute_s - now), self._end)
+            self._timer.daemon = True
+            self._timer.name = "pubsub-log-limit"
+            self._timer.start()
+
+    def _end(self) -> None:
+        now = time.monotonic()
         with self._lock:
-            if self._minutes.get(kind) is not minute:
-                return
-            del self._minutes[kind]
-        minute.say(minute.left_out)
+            over = {kind: it for kind, it in self._minutes.items() if now >= it.begun + self._minute_s}
+            for kind in over:
+                del self._minutes[kind]
+            self._timer = None
+            if any(minute.left_out for minute in self._minutes.values()):
+                self._plan(now)
+        _say(over.values())
 
     def _forget_old(self, now: float) -> None:
         if len(self._minutes) >= MOST_KINDS:
-            self._minutes = {
-                kind: minute
-                for kind, minute in self._minutes.items()
-                if minute.timer or now < minute.begun + self._minute_s
-            }
+            self._minutes = {kind: it for kind, it in self._minutes.items() if not self._is_over(it, now)}
+
+
+def _say(minutes: Iterable[_Minute]) -> None:
+    for minute in minutes:
+        if minute.left_out:
+            minute.say(minute.left_out)

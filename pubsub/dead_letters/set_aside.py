@@ -18,7 +18,7 @@ from pubsub.events import COLUMNS, NAMES, Entry
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.task import PartitionTask
 
-from .failure import describe_failure, store
+from .failure import describe_failure, loggable, store
 from .parking import Parked, hold_blockers, unpark
 from .report import FailedAttempt, report
 
@@ -137,8 +137,13 @@ def delay_after(declared: Declaration, attempts: int, error: BaseException) -> f
     try:
         delay = declared.retry.delay_after(attempts)
         return None if delay is None else min(max(0.0, float(delay)), LONGEST_DELAY_S)
-    except Exception:
-        logger.exception("%s: retry=%r has failed, so there is no further attempt", declared.group, declared.retry)
+    except Exception as failed:
+        logger.error(
+            "%s: retry=%r has failed, so there is no further attempt",
+            declared.group,
+            declared.retry,
+            exc_info=loggable(failed, is_ours=True),
+        )
         return None
 
 

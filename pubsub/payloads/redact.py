@@ -62,6 +62,7 @@ class Redactor:
         if conf().redact and not raw:
             self._hook = import_string(conf().redact)
         self._taken_out: set[Any] = set()
+        self._search: _Search | None = None
         self._hides_texts = False
 
     @property
@@ -81,10 +82,6 @@ class Redactor:
         """There is more that a text may quote than can be looked at."""
         self._hides_texts = True
 
-    @property
-    def took_something_out(self) -> bool:
-        return bool(self._taken_out)
-
     def json(self, field: str, text: str) -> Any:
         """What may be shown of a jsonb; `field` is "payload" or "metadata"."""
         value = decode(text)
@@ -98,6 +95,7 @@ class Redactor:
             value = _take_out(value, path)
         value = self._call_hook(field, value)
         self._taken_out |= before - scalars(value)
+        self._search = None
         return value
 
     def text(self, text: str) -> str:
@@ -107,12 +105,9 @@ class Redactor:
             return "\n".join(FRAME.findall(text)) or REDACTED
         if self._hides_texts or len(self._taken_out) > MOST_SEARCHED:
             return REDACTED
-        written = _written(self._taken_out)
-        if pattern := _any_of(written):
-            text = pattern.sub(REDACTED, text)
-        for value in written:
-            if len(value) > 2 * SHORTEST_PART:
-                text = _without_parts(value, text)
+        if self._search is None:
+            self._search = _Search(self._taken_out)
+        text = self._search.without(text)
         return str(self._call_hook("exception", text))
 
     def _call_hook(self, field: str, value: Any) -> Any:
@@ -173,6 +168,21 @@ def _spellings(value: Any) -> Iterable[str]:
             yield f"{Decimal(value).normalize():f}"
 
 
+class _Search:
+    """Looks for hidden values in many texts."""
+
+    def __init__(self, values: set[Any]) -> None:
+        self._written = _written(values)
+        self._long = [value for value in self._written if len(value) > 2 * SHORTEST_PART]
+
+    def without(self, text: str) -> str:
+        if there := [value for value in self._written if value in text]:
+            text = _any_of(there).sub(REDACTED, text)
+        for value in self._long:
+            text = _without_parts(value, text)
+        return text
+
+
 def _written(values: set[Any]) -> set[str]:
     """The values in every way that Python and JSON write them."""
     written: set[str] = set()
@@ -184,13 +194,13 @@ def _written(values: set[Any]) -> set[str]:
     return {it for it in written if it.strip()}
 
 
-def _any_of(written: set[str]) -> re.Pattern[str] | None:
+def _any_of(written: Iterable[str]) -> re.Pattern[str]:
     """A pattern that finds any of them in a text."""
     alternatives = [
         re.escape(it) if len(it) > SHORT else rf"(?<!\w){re.escape(it)}(?!\w)"
         for it in sorted(written, key=len, reverse=True)
     ]
-    return re.compile("|".join(alternatives)) if alternatives else None
+    return re.compile("|".join(alternatives))
 
 
 def _without_parts(value: str, text: str) -> str:

@@ -14,6 +14,7 @@ from pubsub.consuming.failing import Interrupted, interrupted_behind
 from pubsub.consuming.find_work import Work
 from pubsub.consuming.mode import Allowance, Mode, Outcome, Together
 from pubsub.db.errors import is_transient
+from pubsub.dead_letters.failure import loggable
 from pubsub.delivery import Delivery
 from pubsub.signals import batch_handled, tell
 from pubsub.subscriptions.task import PartitionTask
@@ -247,5 +248,6 @@ class Sessions:
                 tell(batch_handled, **facts)
 
     def give_up_connection(self, error: Exception, what_then: str, facts: dict[str, Any] | None = None) -> None:
-        logger.warning("%s: %s", what_then, error, exc_info=not is_transient(error), extra=facts)
+        shown = None if is_transient(error) else loggable(error, is_ours=True)
+        logger.warning("%s: %s", what_then, error, exc_info=shown, extra=facts)
         connections[self._using].close()

@@ -224,3 +224,16 @@ def test_pages_work_under_the_strictest_policy(operator):
     pages = [operator.get(reverse(LETTERS)), detail(operator, letter), press(operator, "replay", [letter])]
     for page in pages:
         assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", page.content.decode())
+
+
+def test_no_text_turns_the_page_round_or_hides_in_it(operator):
+    topic = TopicFactory(name="orders")
+    odd = "invoice\u202egnp.exe\u2066\x1b[31m\u200f"
+    texts = dict.fromkeys(("type", "key", "host_id", "user_id", "exception_message", "traceback"), odd)
+    together = uuid.uuid4()
+    letter, *_ = DeadLetterFactory.create_batch(2, topic=topic, group_id="mail", transaction_id=together, **texts)
+    DeadLetterFactory(topic=topic, group_id="mail", c_offset=letter.c_offset + 9, key=odd, state="parked")
+    AttemptFactory(letter=letter, exception_message=odd, traceback=odd)
+    for page in (detail(operator, letter), operator.get(reverse(LETTERS))):
+        assert r"invoice\u202egnp.exe\u2066" in text_of(page)
+        assert not set("\u202e\u2066\x1b\u200f") & set(page.content.decode())

@@ -393,3 +393,19 @@ def test_a_page_shows_what_python_cannot_hold(admin_client, topic, settings, pay
         assert shown.status_code == 200
         assert ("11111" in shown.content.decode() or "99999" in shown.content.decode()) <= (not redact_paths)
         assert len(shown.content) < 2_000_000
+    assert shown["X-Content-Type-Options"] == "nosniff"  # the payload alone
+    assert "sandbox" in shown["Content-Security-Policy"]
+
+
+def test_no_text_of_a_publisher_turns_the_page_round(admin_client, topic):
+    odd = "invoice\u202egnp.exe\u2066\x1b[31m"
+    fill(topic, 1, host_id=odd, user_id=odd)
+    with transaction.atomic():
+        publish(topic.name, {odd: odd}, type=odd, key=odd, host_id=odd, user_id=odd)
+        publish(topic.name, {}, type=odd, key=odd)
+    sequence("default")
+    addresses = [reverse(LIST), reverse(EVENT, args=[topic.pk, 2]), reverse(EVENTS) + f"?topic={topic.pk}"]
+    for address in addresses:
+        page = admin_client.get(address).content.decode()
+        assert r"invoice\u202egnp.exe\u2066" in page.replace("\\\\", "\\")
+        assert not set("\u202e\u2066\x1b") & set(page)

@@ -213,6 +213,22 @@ def test_at_least_once_no_misbehaviour_holds_up_the_others(name: str) -> None:
     assert (lag(), claims()) == (0, [])
 
 
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+def test_outside_a_transaction_a_handler_that_leaves_autocommit_off_fails(delivery: str) -> None:
+    publish_each(1, "bad", 2)
+    calls = []
+
+    def handler(event: Event) -> None:
+        calls.append(event.payload)
+        if event.payload == "bad":
+            transaction.set_autocommit(False)
+
+    drain(declare(handler, topic="work", delivery=delivery), wait_period_ms=1)
+    assert calls == [1, "bad", 2]
+    assert states() == [("bad", "dead")]
+    assert (lag(), claims()) == (0, [])
+
+
 @pytest.mark.parametrize("name", ["hides the table of cursors", "hides it by one alike"])
 def test_at_least_once_a_table_that_is_hidden_is_found_again(name: str) -> None:
     publish_each(1, "bad", 2)

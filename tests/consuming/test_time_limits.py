@@ -3,20 +3,23 @@
 import asyncio
 import datetime as dt
 import logging
+import random
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
 from pubsub import Delivery, Event, subscribe
 from pubsub.consuming import time_limit
 from pubsub.consuming.running import of_this_thread
-from pubsub.consuming.time_limit import LimitWatch
+from pubsub.consuming.time_limit import LimitWatch, limited
 from pubsub.db.interrupt import raise_in
 from pubsub.errors import HandlerTimeout, InvalidSubscription
 from pubsub.models import Attempt, ConsumerOffset, DeadLetter, Subscription
@@ -267,6 +270,72 @@ def test_what_comes_when_the_call_has_ended_goes_no_further() -> None:
         limit.end()
         late.join()
     assert sum(range(1000)) == 499500
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+@pytest.mark.parametrize("delivery", list(Delivery))
+def test_it_leaves_nothing_open_on_connections_to_other_databases(work: str, delivery: Delivery) -> None:
+    """The exception may come between any two steps, also before a block is entered that would end what is open."""
+
+    def handle(event: Event) -> None:
+        if event.payload == "hang":
+            transaction.atomic(using="other").__enter__()
+            in_python(event.payload)
+        with connections["other"].cursor() as cursor:
+            cursor.execute("CREATE TABLE IF NOT EXISTS elsewhere AS SELECT 1")
+
+    publish_each("hang", "b")
+    number()
+    try:
+        drain(declare(handle, topic=work, delivery=delivery, timeout=0.2))
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TABLE elsewhere")  # it is there
+    finally:
+        connections["other"].close()
+    assert letters() == [("hang", "dead", 1, TIMEOUT)]
+
+
+@pytest.fixture
+def switching_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_whenever_the_time_is_over_later_calls_have_their_limits(
+    monkeypatch: pytest.MonkeyPatch, switching_often: None
+) -> None:
+    """Also where it is over while the limit itself is only being made."""
+    monkeypatch.setattr(time_limit, "limits", LimitWatch())
+    declared = declare(print, timeout=1)
+    came = 0
+    stray: list[HandlerTimeout] = []
+
+    def spin(until: float) -> None:
+        while time.perf_counter() < until:
+            pass
+
+    def run() -> None:
+        nonlocal came
+        running, chance = of_this_thread(), random.Random(1)
+        for _ in range(5000):
+            try:
+                seconds = chance.random() / 2000
+                handle = limited(declared, running, seconds, lambda until, limit: spin(until))
+                with suppress(HandlerTimeout):
+                    handle(time.perf_counter() + chance.random() * seconds * 2)
+                    continue
+                came += 1
+            except HandlerTimeout as error:
+                stray.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive(), "it waits for a lock that the exception has left locked"
+    assert came > 100
+    assert not stray
 
 
 def test_without_a_timeout_there_is_no_limit_and_no_thread(work: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ def test_an_open_transaction_is_undone_and_forgotten(left: Callable[[], Any]) ->
     connection.ensure_connection()
     check_left_outside("default")
     left()
-    with pytest.raises(HandlerEndedTransaction, match="did not end it"):
+    with pytest.raises(HandlerEndedTransaction, match="did not end that"):
         check_left_outside("default")
     assert connection.get_autocommit()
     assert not connection.in_atomic_block

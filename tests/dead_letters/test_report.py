@@ -2,8 +2,11 @@
 
 import itertools
 import logging
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -13,6 +16,8 @@ from pubsub import Event
 from pubsub.dead_letters.failure import loggable
 from pubsub.dead_letters.log_limit import LogLimit
 from pubsub.models import DeadLetter
+from pubsub.retry import RetryPolicy
+from pubsub.signals import Call, around_handler
 from tests.consuming.helpers import publish_each, publish_together
 from tests.handlers import declare, drain
 from tests.sessions import wait_until
@@ -124,6 +129,38 @@ def test_payloads_that_are_redacted_are_not_in_the_log_either(caplog: pytest.Log
     assert "KeyError: [redacted]" in text
 
 
+def test_what_fails_because_of_a_failure_does_not_log_it(caplog: pytest.LogCaptureFixture) -> None:
+    def charge_it(event: Event) -> None:
+        charge(event)
+
+    @contextmanager
+    def observer(call: Call) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            raise RuntimeError("the observer's own")
+
+    class Failing(RetryPolicy):
+        retries = 1
+
+        def delay_after(self, attempts: int) -> float:
+            raise RuntimeError("the policy's own")
+
+        def as_json(self) -> Any:
+            return "failing"
+
+    publish_each(SECRET)
+    around_handler.add(observer)
+    try:
+        with override_settings(PUBSUB={"redact_paths": ["card"]}):
+            drain(declare(charge_it, topic="work", retry=Failing()))
+    finally:
+        around_handler.remove(observer)
+    assert "the observer's own" in caplog.text
+    assert "the policy's own" in caplog.text
+    assert SECRET not in caplog.text
+
+
 class Exits(Exception):
     def __str__(self) -> str:
         raise SystemExit(3)
@@ -183,6 +220,15 @@ def test_each_kind_has_a_limit_of_its_own_and_each_minute() -> None:
     assert limit.admits("a", 1, left_out.append)
     limit.close()
     assert left_out == [2], "nothing was left out since"
+
+
+def test_one_thread_says_what_many_kinds_have_left_out() -> None:
+    left_out: list[int] = []
+    limit = LogLimit(minute_s=0.3)
+    for kind in range(100):
+        assert [limit.admits(kind, 1, left_out.append) for _ in range(3)] == [True, False, False]
+    assert sum(thread.name == "pubsub-log-limit" for thread in threading.enumerate()) <= 1
+    wait_until(lambda: left_out == [2] * 100, "the minute is over for all of them")
 
 
 def test_old_kinds_are_forgotten() -> None:

@@ -42,7 +42,7 @@ def test_paths(settings: Any, path: str, gone: list[str]) -> None:
     shown = json.dumps(it.json("payload", json.dumps(ORDER)), ensure_ascii=False)
     everything = ["7", "Zoë", "zoe@example.org", "s3cret!", "4111-1111", "4222-2222"]
     assert [value for value in everything if value not in shown] == gone
-    assert (REDACTED in shown) == bool(gone) == it.took_something_out
+    assert (REDACTED in shown) == bool(gone)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """On pubsub.db.backend events travel with the COMMIT: what sees them finds them, what is undone takes them along."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +213,66 @@ def test_a_failed_statement_may_be_undone_by_hand(connection: Any) -> None:
         cursor.execute("ROLLBACK TO SAVEPOINT mine")
         publish("default", 2)
     assert published() == [1, 2]
+
+
+def _release_of_nothing(cursor: Any) -> None:
+    publish("default", "undone")
+    cursor.execute("RELEASE SAVEPOINT nothing")
+
+
+def _read_what_cannot_be_stored(cursor: Any) -> None:
+    cursor.execute("SET LOCAL transaction_read_only = on")
+    publish("default", "undone")
+    cursor.execute("SELECT 1")
+
+
+@pytest.mark.parametrize("fail", [_release_of_nothing, _read_what_cannot_be_stored])
+def test_what_waits_when_a_transaction_fails_is_undone_by_hand_too(fail: Any, connection: Any) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        publish("default", 1)
+        cursor.execute("SAVEPOINT mine")
+        with pytest.raises(DatabaseError, match=r"does not exist|read-only"):
+            fail(cursor)
+        cursor.execute("ROLLBACK TO SAVEPOINT mine")
+        publish("default", 2)
+    assert published() == [1, 2]
+
+
+def test_a_release_with_another_statement_behind_it_leaves_nothing_unsent(connection: Any) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SAVEPOINT outer_one; SAVEPOINT inner_one")
+        publish("default", "undone")
+        cursor.execute("RELEASE SAVEPOINT inner_one; ROLLBACK TO SAVEPOINT outer_one")
+        publish("default", 1)
+    assert published() == [1]
+
+
+def test_threads_that_share_a_transaction_lose_nothing(connection: Any) -> None:
+    numbers = itertools.count()
+
+    def read() -> None:
+        connections["default"] = connection
+        for _ in range(300):
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
+
+    connection.inc_thread_sharing()
+    try:
+        with transaction.atomic(), ThreadPoolExecutor(2) as threads:
+            readers = [threads.submit(read) for _ in range(2)]
+            while not all(reader.done() for reader in readers):
+                publish("default", next(numbers))
+    finally:
+        connection.dec_thread_sharing()
+    assert [reader.exception() for reader in readers] == [None, None]
+    assert published() == list(range(next(numbers)))
+
+
+def test_what_is_too_much_to_wait_fails_as_djangos_statements_do(connection: Any) -> None:
+    with pytest.raises(DatabaseError, match="read-only"), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET TRANSACTION READ ONLY")
+        for n in range(3):
+            publish("default", str(n) * 600_000)
 
 
 def test_what_cannot_be_stored_fails_the_commit(connection: Any) -> None:

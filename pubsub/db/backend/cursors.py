@@ -72,4 +72,5 @@ class BeginningCursor(_Refusing, base.Cursor):
 
 
 def _is_release(query: Any) -> bool:
-    return isinstance(query, str) and query.startswith("RELEASE SAVEPOINT")
+    """Whether it is a RELEASE as Django sends it, and no more."""
+    return isinstance(query, str) and query.startswith("RELEASE SAVEPOINT") and ";" not in query

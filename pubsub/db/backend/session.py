@@ -118,7 +118,7 @@ class Session(psycopg.Connection[Any]):
     def _start_query(self) -> PQGen[None]:
         if self._begin_travels:
             return
-        if self.unsent and self.pgconn.transaction_status != _FAILED:
+        if self._something_waits():
             yield from self._exchange()
         else:
             yield from super()._start_query()
@@ -190,20 +190,22 @@ class Session(psycopg.Connection[Any]):
         status = self.pgconn.transaction_status
         begins = status == _IDLE and not self.autocommit
         ahead = [begin(self).encode()] if begins else []
-        if self.unsent:
-            if status == _FAILED:
-                self.unsent = None  # it is part of what has failed
-            elif self.autocommit or (begins and self._had_begun):
+        if self._something_waits():
+            if self.autocommit or (begins and self._had_begun):
                 self.forget()
                 raise psycopg.ProgrammingError(
                     "The transaction was ended past the connection's commit() and rollback(), and past its cursors, "
                     "with events that were still to be sent: they are not in the database."
                 )
-            else:
-                ahead.append(self._takes_unsent % self.literals([f"[{','.join(self.unsent)}]"])[0])
+            ahead.append(self._takes_unsent % self.literals([f"[{','.join(self.unsent or ())}]"])[0])
         return ahead
 
     # What waits
+
+    def _something_waits(self) -> bool:
+        if self.unsent and self.pgconn.transaction_status == _FAILED:
+            self.unsent = None  # it is part of what has failed, and whatever undoes that undoes it
+        return bool(self.unsent)
 
     @property
     def may_keep(self) -> bool:
@@ -218,13 +220,17 @@ class Session(psycopg.Connection[Any]):
     def keep(self, items: Sequence[str], takes: bytes, behind_commit: bytes) -> None:
         """Keeps these until the next message. `takes` is the statement that takes them all, and those that are kept
         already; `behind_commit` is executed when the transaction has committed."""
-        if self.unsent is None:
-            self.unsent, self._takes_unsent, self._then, self._size = [], takes, behind_commit, 0
-            self._had_begun = self.pgconn.transaction_status == _IN_TRANSACTION
-        self.unsent += items
-        self._size += sum(map(len, items))
-        if self._size > MOST_UNSENT:
-            self.send_unsent()
+        with self.lock:  # another thread that shares the session may be sending what waits
+            if self.unsent is None:
+                self.unsent, self._takes_unsent, self._then, self._size = [], takes, behind_commit, 0
+                self._had_begun = self.pgconn.transaction_status == _IN_TRANSACTION
+            self.unsent += items
+            self._size += sum(map(len, items))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits that it is to be sent before more is kept."""
+        return self.unsent is not None and self._size > MOST_UNSENT
 
     def send_unsent(self) -> None:
         if self.unsent:

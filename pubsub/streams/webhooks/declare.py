@@ -110,7 +110,9 @@ def _groups(group: str, urls: Any) -> dict[str, str]:
     else:
         named = {}
     if not named or not all(isinstance(name, str) and name.strip() for name in named):
-        raise InvalidSubscription(f"urls must be a URL, a list of them, or a mapping of names to them, not {urls!r}.")
+        # Without the URLs: their paths may be secrets.
+        given = f"with the names {', '.join(map(repr, named))}" if named else f"a {type(urls).__name__}"
+        raise InvalidSubscription(f"urls must be a URL, a list of them, or a mapping of names to them, not {given}.")
     return {f"{group}:{name}": url for name, url in named.items()}
 
 
