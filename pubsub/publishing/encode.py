@@ -18,7 +18,7 @@ _encoder = DjangoJSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",
 
 
 def _make_encode() -> Callable[[Any], str]:
-    """What `_encoder.encode` does. That prepares itself for each value anew, which takes as long as a small value."""
+    """What `_encoder.encode` does. That prepares itself again for each value, which takes as long as a small value."""
     make_pieces: Any = getattr(json.encoder, "c_make_encoder", None)
     if make_pieces is None:  # Python has no such thing in public
         return _encoder.encode

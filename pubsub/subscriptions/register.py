@@ -14,7 +14,7 @@ from pubsub.db.locks import lock_sequencer
 from pubsub.db.sql import load
 from pubsub.db.transactions import read_committed
 from pubsub.delivery import Start
-from pubsub.errors import InvalidSubscription
+from pubsub.errors import InvalidSubscription, UnknownTopic
 from pubsub.topics.names import expand, is_pattern
 from pubsub.topics.registry import topic_id
 
@@ -67,8 +67,13 @@ def register_subscription(
 
 
 def _register(declared: Declaration, using: str, actor: str, reason: str) -> NewGroup | None:
+    try:
+        number = topic_id(declared.topic, using)
+    except UnknownTopic as error:
+        text = f'{error} The topic is wanted by {declared.handler_name}, in group "{declared.group}".'
+        raise UnknownTopic(text, name=error.name, known=error.known) from error
     parameters: dict[str, Any] = {
-        "topic_id": topic_id(declared.topic, using),
+        "topic_id": number,
         "group_id": declared.group,
         "where": declared.filter.text,
         "delivery": declared.delivery.value,

@@ -52,6 +52,17 @@ def test_the_former_name_of_max_events_is_understood(worker_of: Any) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_topic_that_does_not_exist_is_reported_with_the_handler_that_wants_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registry = Registry()
+    registry.add(declare(Recorder(), group="invoices", topic="nowhere"))
+    monkeypatch.setattr("pubsub.management.commands.run_consumer.registry", registry)
+    with pytest.raises(CommandError, match=r'no topic "nowhere".*wanted by .*Recorder, in group "invoices"'):
+        call_command("run_consumer", "--drain")
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_drain_says_that_it_has_tried_again_what_had_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry()
     registry.add(declare(Recorder(fails=lambda event: True), topic="work", retry=[0, 3600]))
