@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy, ngettext
 from pubsub import control
 from pubsub.errors import PubSubError
 from pubsub.models import Status, Subscription
-from pubsub.monitoring.facts import Call
+from pubsub.monitoring.facts import CallInHand
 from pubsub.monitoring.words import duration
 
 from .formats import number
@@ -90,7 +90,7 @@ def _event(subscription: Subscription, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _described(calls: Sequence[Call]) -> list[str]:
+def _described(calls: Sequence[CallInHand]) -> list[str]:
     return [
         _("%(group)s (%(topic)s) has been handling offset %(at)s for %(age)s in worker %(worker)s.")
         % {
@@ -143,7 +143,7 @@ REMEDIES = {
 }
 
 
-def remedies_for(calls: Sequence[Call], subscription: Subscription) -> list[tuple[Remedy, str]]:
+def remedies_for(calls: Sequence[CallInHand], subscription: Subscription) -> list[tuple[Remedy, str]]:
     """What is offered for a group, with the query that fills the form in: for what has been in hand longest."""
     offered = []
     if calls:

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 
 from pubsub.models import ConsumerLag, Member, OperatorEvent, Subscription
 from pubsub.monitoring.calls import calls_in_hand
-from pubsub.monitoring.facts import Call
+from pubsub.monitoring.facts import CallInHand
 
 from .formats import number, pretty_json
 from .group_actions import ACTIONS, action_view, gone, offered
@@ -163,7 +163,7 @@ class SubscriptionAdmin(Pages):
         return ", ".join(f"{delay} s" for delay in delays) or str(_("none"))
 
 
-def _calls(subscription: Subscription) -> list[Call]:
+def _calls(subscription: Subscription) -> list[CallInHand]:
     here = (subscription.topic.name, subscription.group_id)
     using = router.db_for_read(Subscription)
     return [call for call in calls_in_hand(using) if (call.topic, call.group) == here]

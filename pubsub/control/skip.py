@@ -22,7 +22,7 @@ from pubsub.delivery import Delivery, OnFailure
 from pubsub.errors import PartitionInUse, Refused, Skipped
 from pubsub.models import ConsumerOffset, LogEntry, OutboxMessage, Resize, Status, Subscription
 from pubsub.monitoring.calls import calls_in_hand
-from pubsub.monitoring.facts import Call
+from pubsub.monitoring.facts import CallInHand
 from pubsub.monitoring.words import duration
 from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.task import PartitionTask
@@ -44,7 +44,7 @@ class Skip:
     offset: int
     before: int
     """How many events of the partition the group has to pass first."""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CallInHand, ...] = ()
     """Calls that have it in hand: their sessions have to end."""
     letters: int = 0
     """How many events became dead letters."""
@@ -143,7 +143,7 @@ def _look(subscription: Subscription, partition: int, offset: int, using: str) -
     return Skip(**here, before=before, calls=calls), entry.position
 
 
-def _holds(call: Call, entry: LogEntry, using: str) -> bool:
+def _holds(call: CallInHand, entry: LogEntry, using: str) -> bool:
     """Whether a call has the event in hand. It has all from the cursor on to its own, and to the end of its publisher's
     transaction."""
     if call.offset >= entry.c_offset or call.events > 1:

@@ -16,7 +16,7 @@ from pubsub.db.errors import INSUFFICIENT_PRIVILEGE, sqlstate
 from pubsub.db.sql import load
 from pubsub.db.transactions import read_committed
 from pubsub.errors import Refused, UnknownWorker
-from pubsub.monitoring.facts import Call
+from pubsub.monitoring.facts import CallInHand
 from pubsub.monitoring.workers import WorkerStatus, read_workers
 from pubsub.suggest import hint
 
@@ -81,7 +81,7 @@ def stop_worker(worker_id: str, *, now: bool = False, actor: str, using: str, re
     return WorkerStop(worker=plan.worker, now=now, leases=leases, was_asked=was_asked)
 
 
-def end_sessions(calls: Sequence[Call], using: str) -> None:
+def end_sessions(calls: Sequence[CallInHand], using: str) -> None:
     """Ends the database sessions of these calls, and waits for each to be gone."""
     for call in calls:
         if call.session_pid is None:
@@ -100,7 +100,7 @@ def end_sessions(calls: Sequence[Call], using: str) -> None:
             raise Refused(_may_not_end(call))
 
 
-def _may_not_end(call: Call) -> str:
+def _may_not_end(call: CallInHand) -> str:
     return _(
         "This database role may not end session %(pid)s of worker %(worker)s: use the worker's own role, or GRANT "
         "pg_signal_backend, pg_read_all_stats to this one. Nothing was changed."

@@ -11,17 +11,17 @@ from pubsub.db.locks import WORKERS
 from pubsub.db.sql import load
 from pubsub.db.transactions import run_uncompiled
 
-from .facts import Call
+from .facts import CallInHand
 
 
-def calls_in_hand(using: str) -> tuple[Call, ...]:
+def calls_in_hand(using: str) -> tuple[CallInHand, ...]:
     """Calls of handlers that have taken longer than a second, the oldest first."""
     is_alive = load("monitoring/worker_is_alive")
     names, rows = run_uncompiled(using, load("monitoring/status_calls", is_alive=is_alive), {"family": WORKERS})
-    return tuple(Call(**dict(zip(names, row, strict=True))) for row in rows)
+    return tuple(CallInHand(**dict(zip(names, row, strict=True))) for row in rows)
 
 
-def waiting_for(using: str, calls: Sequence[Call]) -> Mapping[tuple[str, str], tuple[str, ...]]:
+def waiting_for(using: str, calls: Sequence[CallInHand]) -> Mapping[tuple[str, str], tuple[str, ...]]:
     """The groups, by topic and group, all of whose workers hang in these calls, and which workers those are."""
     hanging = [call for call in calls if call.hangs]
     threads = {call.worker_id: call.threads for call in hanging}

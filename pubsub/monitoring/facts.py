@@ -84,7 +84,7 @@ class Stop:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class CallInHand:
     """A call of a handler that has taken longer than a second, in a worker that lives."""
 
     worker_id: str
@@ -152,7 +152,7 @@ class GroupStatus:
     """The lag some minutes ago, by the samples; null where there are none."""
     has_handler: bool = True
     """Whether the code of this process declares a handler for it."""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CallInHand, ...] = ()
     """What its workers have had in hand for long, the oldest first."""
     waits_for: tuple[str, ...] = ()
     """The workers that it waits for, if all that it has hang in calls, its own or other groups'."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from .facts import Call, GroupStatus, SystemStatus
+from .facts import CallInHand, GroupStatus, SystemStatus
 from .problem import Problem
 from .words import duration, number
 
@@ -16,7 +16,7 @@ def problems_of_calls(status: SystemStatus, group: GroupStatus) -> Iterator[Prob
             yield _hanging(status, call)
 
 
-def _hanging(status: SystemStatus, call: Call) -> Problem:
+def _hanging(status: SystemStatus, call: CallInHand) -> Problem:
     others = {it.group for it in status.groups if call.worker_id in it.waits_for} - {call.group}
     text = _(
         "%(group)s (%(topic)s) has been handling offset %(at)s for %(age)s in worker %(worker)s%(session)s%(waiting)s."

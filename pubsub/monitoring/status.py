@@ -24,7 +24,7 @@ from .calls import calls_in_hand, waiting_for
 from .facts import (
     XIDS_LIMIT,
     Blocker,
-    Call,
+    CallInHand,
     GroupStatus,
     PartitionStatus,
     RecentFailures,
@@ -186,7 +186,7 @@ def _rows(using: str, statement: str, **parameters: Any) -> Iterator[dict[str, A
 
 __all__ = [
     "Blocker",
-    "Call",
+    "CallInHand",
     "GroupStatus",
     "PartitionStatus",
     "RecentFailures",

@@ -13,7 +13,7 @@ from pubsub.db.sql import load
 from pubsub.db.transactions import run_uncompiled
 
 from .calls import calls_in_hand
-from .facts import Call
+from .facts import CallInHand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class WorkerStatus:
     is_alive: bool
     heard_s: float
     """For how long it has lived, or has been silent."""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CallInHand, ...] = ()
     """What it has had in hand for longer than a second; nothing where it does not live."""
 
     @property
@@ -56,7 +56,7 @@ def read_workers(using: str) -> list[WorkerStatus]:
     return [_worker(row, calls) for row in found]
 
 
-def _worker(row: dict[str, Any], calls: tuple[Call, ...]) -> WorkerStatus:
+def _worker(row: dict[str, Any], calls: tuple[CallInHand, ...]) -> WorkerStatus:
     now = row.pop("now")
     since = row["started_at"] if row["is_alive"] else row["heard_at"] or row["started_at"]
     groups = tuple((topic, group) for topic, group in row.pop("groups"))

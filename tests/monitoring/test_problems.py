@@ -10,7 +10,7 @@ import pytest
 from pubsub.monitoring.problems import CODES, NOTE, STUCK, WARNING, Problem, by_cause, find_problems
 from pubsub.monitoring.status import (
     Blocker,
-    Call,
+    CallInHand,
     GroupStatus,
     PartitionStatus,
     RecentFailures,
@@ -77,7 +77,7 @@ def call(**changes):
         "since": ago(seconds=130),
         "seconds": 130,
     }
-    return Call(**{**values, **changes})
+    return CallInHand(**{**values, **changes})
 
 
 def group(*partitions, **changes):

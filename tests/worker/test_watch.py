@@ -15,7 +15,7 @@ from pubsub.consuming.running import of_this_thread
 from pubsub.delivery import Delivery
 from pubsub.models import ConsumerOffset, WorkerProcess
 from pubsub.monitoring.calls import calls_in_hand
-from pubsub.monitoring.facts import Call
+from pubsub.monitoring.facts import CallInHand
 from pubsub.monitoring.problems import Problem, find_problems
 from pubsub.monitoring.status import status
 from pubsub.monitoring.workers import read_workers
@@ -73,7 +73,7 @@ def hanging(**settings: Any) -> Iterator[Process]:
         sql("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%%'")
 
 
-def in_hand() -> list[Call]:
+def in_hand() -> list[CallInHand]:
     return list(status_of("emails").calls)
 
 
