@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from pubsub import control
-from pubsub.errors import PubSubError
+from pubsub.errors import PubSubError, Refused
 from pubsub.models import Status, Subscription
 from pubsub.monitoring.facts import CallInHand
 from pubsub.monitoring.words import duration
@@ -53,13 +53,26 @@ class Remedy:
     run: Callable[..., str]
 
 
-def _preview_stop(subscription: Subscription, given: dict[str, Any], using: str) -> list[str]:
+def _plan_stop(subscription: Subscription, given: dict[str, Any], using: str) -> control.WorkerStop:
+    """One who may see this group alone may not stop the workers of others."""
     plan = control.preview_stop(given["worker"], now=given["force"], using=using)
+    of_group = (subscription.topic.name, subscription.group_id)
+    if of_group not in plan.worker.groups and of_group not in {(call.topic, call.group) for call in plan.worker.calls}:
+        raise Refused(
+            _("Worker %(worker)s does not work for group %(group)s on %(topic)s.")
+            % {"worker": given["worker"], "group": subscription.group_id, "topic": subscription.topic.name}
+        )
+    return plan
+
+
+def _preview_stop(subscription: Subscription, given: dict[str, Any], using: str) -> list[str]:
+    plan = _plan_stop(subscription, given, using)
     return [*_described(plan.worker.calls), *_sessions(plan.sessions)]
 
 
-def _stop(subscription: Subscription, given: dict[str, Any], **who: Any) -> str:
-    control.stop_worker(given["worker"], now=given["force"], **who)
+def _stop(subscription: Subscription, given: dict[str, Any], using: str, **who: Any) -> str:
+    _plan_stop(subscription, given, using)
+    control.stop_worker(given["worker"], now=given["force"], using=using, **who)
     return _("Worker %(worker)s was asked to stop.") % {"worker": given["worker"]}
 
 

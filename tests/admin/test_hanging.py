@@ -8,6 +8,7 @@ from pubsub.models import DeadLetter, OperatorEvent, Subscription
 from pubsub.monitoring.workers import read_workers
 from tests.admin.pages import said, text_of
 from tests.consuming.helpers import number, publish_each
+from tests.factories import SubscriptionFactory
 from tests.worker.test_watch import hanging, in_hand
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -76,6 +77,16 @@ def test_what_cannot_be_is_said_on_the_page(sign_in, hangs):
     answer = client.post(address(hangs, "skip-event"), {"partition": "0", "offset": "99"})
     assert "reads no event at offset 99" in text_of(answer)
     assert client.get(reverse("admin:pubsub_subscription_remedy", args=[hangs.pk, "none"])).status_code == 404
+
+
+def test_only_the_groups_own_workers_can_be_stopped_from_its_page(sign_in, hangs):
+    other = SubscriptionFactory(topic=hangs.topic, group_id="others")
+    client = sign_in(*MAY)
+    for form in ({"worker": "w1"}, {"worker": "w1", "force": "on", "confirmed": "yes"}):
+        assert "Worker w1 does not work for group others on work." in text_of(
+            client.post(address(other, "stop-worker"), form)
+        )
+    assert read_workers("default")[0].stop_requested_at is None
 
 
 @pytest.mark.parametrize("remedy", ["stop-worker", "skip-event"])
