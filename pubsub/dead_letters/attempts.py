@@ -17,7 +17,7 @@ from pubsub.events import Entry, columns_of
 from pubsub.subscriptions.task import PartitionTask
 
 from .failure import store
-from .parking import unpark
+from .parking import park_due, unpark
 from .report import FailedAttempt, report
 from .set_aside import delay_after, state_after
 
@@ -80,6 +80,8 @@ def read(task: PartitionTask, ids: Sequence[int]) -> Iterator[Entry]:
 
 def lock_due(db: Any, task: PartitionTask, most: int = 1) -> list[Letters]:
     """The transactions that have been due for longest, locked: of about so many events, but one at least."""
+    if task.parks_keys:
+        park_due(db, task, most)
     db.execute(load("dead_letters/lock_due"), {**task.parameters, "limit": most})
     due = _by_transaction(task, db.fetchall())
     return sorted(due, key=lambda letters: (min(each.due_at for each in letters.locked), letters.first.offset))

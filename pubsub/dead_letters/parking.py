@@ -13,6 +13,7 @@ from pubsub.db.sql import load
 from pubsub.errors import NotHandled
 from pubsub.events import Entry
 from pubsub.payloads.visible import visible
+from pubsub.subscriptions.task import PartitionTask
 
 
 class Parked(NotHandled):
@@ -58,6 +59,19 @@ def hold_blockers(db: Any, group: str, topic_id: int, keys: Sequence[str], befor
         load("dead_letters/hold_blockers"),
         {"group_id": group, "topic_id": topic_id, "keys": keys, "before_offsets": before_offsets},
     )
+
+
+def park_due(db: Any, task: PartitionTask, most: int) -> None:
+    """Parks what is due, of about so many events, and would overtake what waits with one of its keys."""
+    db.execute(load("dead_letters/park_due"), {**task.parameters, "limit": most})
+    if first_offsets := dict(db.fetchall()):
+        let_wait(db, task, list(first_offsets), list(first_offsets.values()))
+
+
+def let_wait(db: Any, task: PartitionTask, keys: Sequence[str], first_offsets: Sequence[int]) -> None:
+    """For what has just been parked: what it waits for may have been resolved since that was read."""
+    hold_blockers(db, task.declared.group, task.topic_id, keys, first_offsets)
+    unpark(db, task.declared.group, task.topic_id, keys)
 
 
 def unpark(db: Any, group: str, topic_id: int, keys: Sequence[str]) -> int:

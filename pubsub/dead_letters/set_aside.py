@@ -19,7 +19,7 @@ from pubsub.subscriptions.declare import Declaration
 from pubsub.subscriptions.task import PartitionTask
 
 from .failure import describe_failure, loggable, store
-from .parking import Parked, hold_blockers, unpark
+from .parking import Parked, let_wait
 from .report import FailedAttempt, report
 
 logger = logging.getLogger(__name__)
@@ -94,9 +94,7 @@ def park(task: PartitionTask, ranges: Sequence[tuple[int, int]]) -> SetAside:
     how = {"attempts": 0, "state": "parked", "delay": None}
     count, keys, first_offsets, _ = _insert(task, ranges, {**how, **describe_failure(task, None)})
     with connections[task.using].cursor() as db:
-        # What they wait for may have been resolved since it was read.
-        hold_blockers(db, task.declared.group, task.topic_id, keys, first_offsets)
-        unpark(db, task.declared.group, task.topic_id, keys)
+        let_wait(db, task, keys, first_offsets)
     return SetAside(count=count, delay=None, keys=keys)
 
 

@@ -136,6 +136,27 @@ def test_a_transaction_of_several_keys_waits_for_all_of_them(mode: Delivery) -> 
     assert {state for _, state in states()} == {"resolved"}
 
 
+def test_a_later_one_that_is_replayed_first_waits_for_the_earlier_one(mode: Delivery) -> None:
+    """Both are dead letters where the group has begun to park keys since."""
+    publish_each("a0", key="a")
+    publish_in_one((None, "x"), ("a", "a1"))
+    publish_each("a2", key="a")
+    drain(declare(Keeper("a0", "a1"), topic="work", delivery=mode))
+    assert states() == [("a0", "dead"), ("x", "dead"), ("a1", "dead")]
+    replay("a1")
+    handler = Keeper("a0")
+    drain(parking(handler, mode), batch_size=1)
+    assert (handler.calls, states()) == ([], [("a0", "dead"), ("x", "parked"), ("a1", "parked")])
+    replay("a0")
+    drain(parking(handler, mode), batch_size=1)
+    assert (set(handler.calls), states()[1:]) == ({"a0"}, [("x", "parked"), ("a1", "parked")])
+    replay("a0")
+    last = Keeper()
+    drain(parking(last, mode), batch_size=1)
+    assert last.calls == ["a0", "x", "a1"]
+    assert {state for _, state in states()} == {"resolved"}
+
+
 def test_a_transaction_that_fails_before_its_event_that_has_to_wait_waits_too(mode: Delivery) -> None:
     """Its next attempt, or a replay, would overtake what it has to wait for."""
     publish_each("a0", key="a")
