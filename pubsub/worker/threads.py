@@ -18,7 +18,7 @@ def handing_over(
     threads: int,
     wait_period_s: float,
     done: Callable[[], None],
-    broken: Callable[[Exception], None],
+    broken: Callable[[BaseException], None],
     begins: Callable[[], None],
 ) -> Iterator[Callable[[Share], bool]]:
     """A way to hand work over to so many threads; with one, it is done at once, in the caller's.
@@ -44,7 +44,7 @@ def handing_over(
                 tend_connections()
                 work_on(share)
                 done()
-        except Exception as error:
+        except BaseException as error:  # also sys.exit(): with one thread it ends the worker, too
             broken(error)
         finally:
             connections.close_all()

@@ -89,7 +89,7 @@ class Worker:
         self._looked_at = float("-inf")
         self._left_over = False
         """Whether the last look saw work that another worker has in hand, or that rests."""
-        self._broken: Exception | None = None
+        self._broken: BaseException | None = None
         self._finder: WorkFinder
         self._leases = LeaseRenewer(using=using)
         self._modes = self._make_modes()
@@ -187,7 +187,7 @@ class Worker:
             if self._leader:
                 self._leader.stop()
 
-    def _break(self, error: Exception) -> None:
+    def _break(self, error: BaseException) -> None:
         self._broken = error
         self.stop()
 

@@ -12,6 +12,7 @@ from django.db import connection, transaction
 from pubsub import Delivery, Event, publish
 from pubsub.errors import PubSubError
 from pubsub.models import Topic
+from pubsub.signals import batch_handled
 from tests.consuming.helpers import consumer, lag, number, publish_each
 from tests.handlers import Recorder, declare, drain
 from tests.sessions import Running, wait_until
@@ -74,6 +75,23 @@ def test_a_slow_handler_holds_up_no_other_partition() -> None:
     go_on.set()
     running.result()
     assert lag() == 0
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_ends_a_thread_ends_the_worker(threads: int) -> None:
+    """Otherwise it would wait for that thread for ever."""
+
+    def receive(**facts: Any) -> None:
+        raise SystemExit(7)
+
+    publish_keys(3, 1)
+    batch_handled.connect(receive)
+    try:
+        with pytest.raises(SystemExit, match="7"):
+            drain(declare(lambda event: None, topic="wide"), threads=threads)
+    finally:
+        batch_handled.disconnect(receive)
 
 
 @pytest.mark.parametrize("threads", [1, 4])
