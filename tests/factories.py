@@ -168,6 +168,16 @@ class MemberFactory(DjangoModelFactory):
     pid = factory.Sequence(lambda n: 1000 + n)
 
 
+class WorkerProcessFactory(DjangoModelFactory):
+    class Meta:
+        model = models.WorkerProcess
+
+    worker_id = factory.Sequence(lambda n: f"worker-{n}")
+    host = "app-1"
+    pid = factory.Sequence(lambda n: 1000 + n)
+    threads = 1
+
+
 class OperatorEventFactory(DjangoModelFactory):
     class Meta:
         model = models.OperatorEvent

@@ -262,10 +262,12 @@ def test_what_comes_when_the_call_has_ended_goes_no_further() -> None:
         limit._interrupting = True
 
         def interrupt(limit: time_limit.TimeLimit = limit) -> None:
+            while not limit.has_ended:
+                time.sleep(0.0001)
             raise_in(limit.thread_id, HandlerTimeout)
             limit._has_interrupted = True
 
-        late = threading.Timer(0.002, interrupt)
+        late = threading.Thread(target=interrupt)
         late.start()
         limit.end()
         late.join()
