@@ -4,9 +4,11 @@ The unit is a publisher's transaction, as far as it went to one partition. The c
 """
 
 import itertools
-import operator
+import math
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from django.db import connections
@@ -43,24 +45,54 @@ class Locked(NamedTuple):
 
 
 class Letters:
-    """The failed events of one transaction, in order. They are read while they are handled, however many they are."""
+    """The failed events of one transaction, in order. They are read while they are handled, however many they are; of
+    each, only where it stands is kept."""
 
-    def __init__(self, task: PartitionTask, rows: Iterable[Locked]) -> None:
+    def __init__(self, task: PartitionTask) -> None:
         self._task = task
-        self.locked = sorted(rows, key=operator.attrgetter("offset"))
-        self.ids = [locked.id for locked in self.locked]
-        self.attempts = self.locked[0].attempts if self.locked else 0
-        self.keys = sorted({locked.key for locked in self.locked if locked.key is not None})
+        self._places: list[tuple[int, int]] = []
+        self._first: Locked | None = None
+        self.last_offsets: dict[str, int] = {}
+        """Of each key."""
+        self.due_at = math.inf
+        """The earliest."""
+
+    def add(self, locked: Locked) -> None:
+        self._places.append((locked.offset, locked.id))
+        if self._first is None or locked.offset < self._first.offset:
+            self._first = locked
+        if locked.key is not None:
+            self.last_offsets[locked.key] = max(self.last_offsets.get(locked.key, 0), locked.offset)
+        self.due_at = min(self.due_at, locked.due_at)
+
+    @cached_property
+    def ids(self) -> list[int]:
+        """In the order of the log, when all have been added."""
+        self._places.sort()
+        return [id_ for _, id_ in self._places]
+
+    @property
+    def keys(self) -> list[str]:
+        return sorted(self.last_offsets)
+
+    @property
+    def attempts(self) -> int:
+        return self._first.attempts if self._first else 0
+
+    @property
+    def last_offset(self) -> int:
+        return max(self._places)[0]
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self._places)
 
     def __iter__(self) -> Iterator[Entry]:
         return read(self._task, self.ids)
 
     @property
     def first(self) -> Locked:
-        return self.locked[0]
+        assert self._first  # noqa: S101 - of a transaction there is one
+        return self._first
 
     @property
     def ends(self) -> tuple[Entry, Entry]:
@@ -83,8 +115,8 @@ def lock_due(db: Any, task: PartitionTask, most: int = 1) -> list[Letters]:
     if task.parks_keys:
         park_due(db, task, most)
     db.execute(load("dead_letters/lock_due"), {**task.parameters, "limit": most})
-    due = _by_transaction(task, db.fetchall())
-    return sorted(due, key=lambda letters: (min(each.due_at for each in letters.locked), letters.first.offset))
+    due = _by_transaction(task, db)
+    return sorted(due, key=lambda letters: (letters.due_at, letters.first.offset))
 
 
 def lock_due_and_parked(db: Any, task: PartitionTask, most: int) -> list[Letters]:
@@ -94,9 +126,9 @@ def lock_due_and_parked(db: Any, task: PartitionTask, most: int) -> list[Letters
     if not (task.parks_keys and due and room > 0):
         return due
     last_offsets: dict[str, int] = {}
-    for locked in sorted((locked for letters in due for locked in letters.locked), key=operator.attrgetter("offset")):
-        if locked.key is not None:
-            last_offsets[locked.key] = locked.offset
+    for letters in due:
+        for key, offset in letters.last_offsets.items():
+            last_offsets[key] = max(last_offsets.get(key, 0), offset)
     db.execute(
         load("dead_letters/lock_parked_behind"),
         {
@@ -107,26 +139,27 @@ def lock_due_and_parked(db: Any, task: PartitionTask, most: int) -> list[Letters
             "limit": room,
         },
     )
-    behind = _by_transaction(task, db.fetchall())
+    behind = _by_transaction(task, db)
     return due + sorted(behind, key=lambda letters: letters.first.offset)
 
 
 def lock_letters(db: Any, task: PartitionTask, ids: Sequence[int]) -> Letters:
     """Those of these events of one transaction that an operator has not discarded meanwhile, locked."""
     db.execute(load("dead_letters/lock_letters"), {"ids": list(ids)})
-    return Letters(task, itertools.starmap(Locked, db.fetchall()))
+    return next(iter(_by_transaction(task, db)), Letters(task))
 
 
 def _by_transaction(task: PartitionTask, rows: Iterable[tuple[Any, ...]]) -> list[Letters]:
-    of_transaction: dict[uuid.UUID, list[Locked]] = {}
+    """From a cursor, which does not make all rows at once."""
+    of_transaction: dict[uuid.UUID, Letters] = defaultdict(lambda: Letters(task))
     for locked in itertools.starmap(Locked, rows):
-        of_transaction.setdefault(locked.transaction_id, []).append(locked)
-    return [Letters(task, together) for together in of_transaction.values()]
+        of_transaction[locked.transaction_id].add(locked)
+    return list(of_transaction.values())
 
 
 def try_alone(db: Any, task: PartitionTask, letters: Letters) -> None:
     """From now on what has failed up to there is tried one transaction at a time, by whichever worker."""
-    db.execute(load("dead_letters/try_alone"), {**task.parameters, "offset": letters.locked[-1].offset})
+    db.execute(load("dead_letters/try_alone"), {**task.parameters, "offset": letters.last_offset})
 
 
 def failed_again(
@@ -171,7 +204,7 @@ def resolve(
 def count_death(db: Any, task: PartitionTask, soonest_s: float) -> Letters:
     """Counts an attempt of what is due before it is made, as one that ends with the worker's death. Returns what it is
     about. No other worker counts another one within `soonest_s` seconds, so that this one has time to begin."""
-    letters = next(iter(lock_due(db, task)), Letters(task, ()))
+    letters = next(iter(lock_due(db, task)), Letters(task))
     if letters:
         death = WorkerDied("The worker died, or was killed, while it handled this transaction.")
         _note_failure(db, task, letters, death, letters.attempts + 1, soonest_s=soonest_s)
