@@ -65,7 +65,8 @@ def handle(
         if declared.batch:
             while several := list(itertools.islice(events, at_once)):
                 running.given = several
-                call(declared, several, seen)
+                with seen.around(*several):
+                    _finish(declared, handler(several))
                 if _generation != worker:
                     return
             return
@@ -85,10 +86,10 @@ def handle(
             _end_child()
 
 
-def call(declared: Declaration, events: Sequence[Event], seen: Seen | None = None) -> None:
+def call(declared: Declaration, events: Sequence[Event]) -> None:
     """One call, with one event, or with all of them where the handler takes lists."""
     handler = _callable(declared, of_this_thread())
-    with (seen or Seen()).around(*events):
+    with around(*events):
         _finish(declared, handler(events if declared.batch else events[0]))
 
 
